@@ -1,0 +1,23 @@
+"""Learn about individuals when responses are known only as averages over groups ("bags").
+
+Read the package in the order the data flows; a module imports only from those above it:
+
+    bags        which row sits in which bag, and averages over bags
+    losses      bag-level, instance-level and interpolating losses, with derivatives
+    statistics  A, W, c: all that a linear model needs of a table
+    spectrum    one decomposition of them, every rho
+    estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
+    experiments one file an experiment, run(...) -> table
+    reports     table -> picture
+    cli         the command line
+"""
+
+from bagwise.bags import Bags as Bags
+from bagwise.estimators.linear import AggregateLinearRegression as AggregateLinearRegression
+from bagwise.losses import Derivatives as Derivatives
+from bagwise.losses import bag_loss as bag_loss
+from bagwise.losses import instance_loss as instance_loss
+from bagwise.losses import interpolating_derivatives as interpolating_derivatives
+from bagwise.losses import interpolating_loss as interpolating_loss
+from bagwise.losses import within_bag_variance as within_bag_variance
+from bagwise.statistics import AggregateStatistics as AggregateStatistics

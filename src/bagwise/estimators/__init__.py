@@ -1,0 +1,1 @@
+"""LEARNER: models for rows, fitted from means over bags."""

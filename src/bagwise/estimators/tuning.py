@@ -1,0 +1,153 @@
+"""Choosing rho from bags alone: exact leave-one-bag-out and generalised cross-validation.
+
+Both estimate, for each rho, the squared error of a bag mean that was held out, times the bag's
+size: when bags are drawn at random that is the squared error of a *row*, σ² + E(xᵀθ̂ − xᵀθ0)². A
+held-out bag hides its response; its features stay, for they are public, so W does not change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bagwise._extras import need
+from bagwise.spectrum import Spectrum
+from bagwise.statistics import AggregateStatistics, FloatArray, Rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: the 101 rhos of a path: 0, then even steps of the logarithm from 1e-5 to 1
+RHOS: FloatArray = np.concatenate([[0.0], np.geomspace(1e-5, 1.0, 100)])
+# A bag that keeps less than this of its own response is taken to determine a direction alone.
+ALONE = 1e-7
+# Below this 1 − h_a is rounding.
+UNTOLD = 1e-10
+
+
+@dataclass(frozen=True, eq=False)
+class RhoPath:
+    """The linear model at every rho, and how well each predicts bags it did not see.
+
+    Attributes
+    ----------
+    rhos : ndarray of shape (101,)
+        0, then even steps of the logarithm from 1e-5 to 1.
+    coefficients : ndarray of shape (101, n_features)
+    intercepts : ndarray of shape (101,)
+    scores : ndarray of shape (101,)
+        Mean over bags of size times squared error of the held-out bag mean, which for random bags
+        estimates the squared error of a row; lower is better. NaN when no bag can be held out.
+    method : {"loo", "gcv"}
+        What the scores are.
+    rho : float
+        The rho of the fitted model.
+    """
+
+    rhos: FloatArray
+    coefficients: FloatArray
+    intercepts: FloatArray
+    scores: FloatArray
+    method: str
+    rho: float
+
+    @property
+    def best_rho(self) -> float:
+        """The rho of the least score; the largest of several, and 1 when there are no scores."""
+        if np.isnan(self.scores).all():
+            return 1.0
+        backwards = self.scores[::-1]
+        return float(self.rhos[::-1][np.nanargmin(backwards)])
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the scores against rho, with the rho of the model marked; needs bagwise[plot]."""
+        pyplot = need("matplotlib.pyplot", "plot")
+        axes: Axes = ax or pyplot.subplots(figsize=(6, 3.6), layout="constrained")[1]
+        # 0 has no place on a logarithmic axis: it is drawn left of the smallest step.
+        place = np.maximum(self.rhos, self.rhos[1] / 3)
+        axes.semilogx(place[1:], self.scores[1:], color="#0072B2")
+        axes.semilogx(place[:1], self.scores[:1], "o", color="#0072B2", markersize=4)
+        chosen = float(np.interp(self.rho, self.rhos, self.scores))
+        label = f"rho = {self.rho:.2g}"
+        axes.plot(max(self.rho, place[0]), chosen, "o", color="#D55E00", label=label)
+        ticks = [place[0], 1e-4, 1e-3, 1e-2, 1e-1, 1]
+        axes.set_xticks(ticks, ["0", "0.0001", "0.001", "0.01", "0.1", "1"])
+        axes.minorticks_off()
+        names = {"loo": "leave-one-bag-out", "gcv": "generalised cross-validation"}
+        axes.set(xlabel="rho", ylabel=f"{names[self.method]} error")
+        axes.legend(frameon=False)
+        return axes
+
+
+def leave_one_out(
+    spectrum: Spectrum, rows: Rows, fit_intercept: bool, rhos: FloatArray
+) -> FloatArray:
+    r"""(1/m) Σ_a k_a (r_a / (1 − h_a))² for each rho, without refitting.
+
+    In the orthonormal coordinates U_aj = √k_a x̄_aᵀb_j/√λ_j and with t_j(ρ) of `Spectrum.slack`,
+
+        √k_a r_a = e_a + ρ Σ_j U_aj u_j t_j,    e_a = √k_a ȳ_a − Σ_j U_aj u_j
+        1 − h_a  = g_a + ρ Σ_j U_aj² t_j,       g_a = 1 − k_a/n − Σ_j U_aj²
+
+    so that where e_a = g_a = 0 (fewer bags than features) rho cancels and ρ = 0 is the limit.
+    A bag that nothing else tells about (1 − h_a = 0 at every rho) is left out.
+    """
+    n, sizes = rows.bags.n_rows, rows.bags.sizes
+    centre, response = np.zeros(len(spectrum.basis)), 0.0
+    if fit_intercept:
+        centre, response = rows.statistics.mean, rows.statistics.response_mean
+    slack = spectrum.slack(rhos)
+    pull = spectrum.loads[:, None] * slack
+    to_unit = spectrum.basis / np.sqrt(spectrum.share)
+    freedom = rows.bags.n_bags - fit_intercept - len(spectrum.share)
+    interpolates = freedom <= 0 and spectrum.ridge == 0
+    squares, count = np.zeros(len(rhos)), 0
+    for part, block in rows.between_blocks(centre):
+        root = np.sqrt(sizes[part])
+        U = (root[:, None] * block) @ to_unit
+        squared = np.square(U)
+        gap = 1 - (sizes[part] / n if fit_intercept else 0) - squared.sum(axis=1)
+        residual = root * (rows.responses[part] - response) - U @ spectrum.loads
+        top, bottom = U @ (rhos * pull), squared @ (rhos * slack)
+        top += residual[:, None]
+        bottom += gap[:, None]
+        alone = interpolates | (gap < ALONE)
+        top[alone], bottom[alone] = U[alone] @ pull, squared[alone] @ slack
+        told = bottom[:, -1] > UNTOLD
+        top, bottom = (top, bottom) if told.all() else (top[told], bottom[told])
+        top /= bottom
+        squares += np.einsum("ij,ij->j", top, top)
+        count += int(told.sum())
+    return squares / count if count else np.full(len(rhos), np.nan)
+
+
+def generalised_cross_validation(
+    spectrum: Spectrum,
+    statistics: AggregateStatistics,
+    fit_intercept: bool,
+    rhos: FloatArray,
+) -> FloatArray:
+    r"""(1/m) RSS / (1 − tr H / m)² for each rho, from the statistics alone.
+
+    RSS = E + ρ² Σ_j u_j² t_j² and m − tr H = G + ρ Σ_j t_j, where E and G belong to ρ = 0. With as
+    many directions as bags E = G = 0, rho cancels, and ρ = 0 is the limit.
+    """
+    m, ridge = statistics.n_bags, spectrum.ridge
+    slack = spectrum.slack(rhos)
+    # With a ridge, part of each direction is seen by the penalty and not by the bags.
+    seen = 1 - ridge * np.square(spectrum.basis).sum(axis=0) / spectrum.share
+    square = statistics.response_square
+    if not fit_intercept:
+        square += statistics.n_rows * statistics.response_mean**2
+    left = square - np.square(spectrum.loads).sum()
+    freedom = m - fit_intercept - seen.sum()
+    misfit = np.square(spectrum.loads[:, None] * slack).sum(axis=0)
+    loss = (seen[:, None] * slack).sum(axis=0)
+    if freedom > ALONE:
+        penalty = ridge * np.square(spectrum.coef(rhos)).sum(axis=1) if ridge else 0.0
+        misfit = max(left, 0) + rhos**2 * misfit - penalty
+        loss = freedom + rhos * loss
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(loss > UNTOLD, m * misfit / loss**2, np.nan))

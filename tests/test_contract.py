@@ -1,0 +1,172 @@
+"""One contract for every estimator: scikit-learn's, data frames, and one sentence for bad input."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import sklearn
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bagwise import AggregateLinearRegression, AggregateStatistics, Bags
+
+ESTIMATORS = [AggregateLinearRegression()]
+each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
+
+
+@parametrize_with_checks(
+    [*ESTIMATORS, AggregateLinearRegression(rho="gcv"), AggregateLinearRegression(rho=0.3)]
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def draw(n_rows=90, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 3)) + 1
+    bags = Bags.random(n_rows, 5, random_state=seed)
+    y = X @ [1.0, -2.0, 0.5] + 3 + 0.1 * rng.normal(size=n_rows)
+    return X, bags.expand(bags.mean(y)), bags.codes
+
+
+@each
+def test_data_frames_give_the_answer_of_arrays_and_remember_names(estimator):
+    X, y, bags = draw()
+    expected = clone(estimator).fit(X, y, bags).predict(X)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    for table in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
+        model = clone(estimator).fit(table, y, bags)
+        assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+        np.testing.assert_allclose(model.predict(table), expected)
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(frame[["b", "a", "c"]])
+
+
+@each
+def test_means_may_be_joined_or_mapped(estimator):
+    X, y, bags = draw()
+    names = np.array([f"bag {b}" for b in bags])
+    by_bag = pd.Series(y, index=names).groupby(level=0).first()
+    expected = clone(estimator).fit(X, y, bags).predict(X)
+    for response in (by_bag, by_bag.to_dict()):
+        for ids in (names, pd.Series(names), pl.Series(names), names.tolist(), Bags(names)):
+            model = clone(estimator).fit(X, response, ids)
+            np.testing.assert_allclose(model.predict(X), expected)
+
+
+@pytest.fixture
+def routing():
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+@each
+@pytest.mark.usefixtures("routing")
+def test_bags_are_routed_through_pipelines_searches_and_cross_validation(estimator):
+    X, y, bags = draw()
+    routed = clone(estimator).set_fit_request(bags=True).set_score_request(bags=True)
+    pipeline = make_pipeline(StandardScaler(), routed)
+    pipeline.fit(X, y, bags=bags)
+    np.testing.assert_allclose(
+        pipeline.predict(X), clone(estimator).fit(X, y, bags).predict(X), rtol=1e-6
+    )
+    name = pipeline.steps[-1][0]
+    search = GridSearchCV(pipeline, {f"{name}__rho": [0.0, 0.5, 1.0]}, cv=GroupKFold(3))
+    search.fit(X, y, bags=bags, groups=bags)
+    assert search.best_params_[f"{name}__rho"] == 0.0
+    folds = cross_validate(pipeline, X, y, cv=GroupKFold(3), params={"bags": bags, "groups": bags})
+    assert (folds["test_score"] > 0.9).all()
+
+
+@each
+@pytest.mark.usefixtures("routing")
+def test_routed_scores_are_those_of_bags(estimator):
+    """Without the bags the score would be that of rows against means, which is far lower."""
+    X, y, bags = draw()
+    model = clone(estimator).fit(X, y, bags)
+    assert model.score(X, y, bags) > 0.95 > model.score(X, y)
+
+
+X, Y, B = draw()
+TEXT = pd.DataFrame({"x": X[:, 0], "carrier": ["UA"] * len(X)})
+NOT_CONSTANT = Y + 1.0 * (np.arange(len(Y)) == 7)
+NAN, INF = X.copy(), X.copy()
+NAN[3, 1], INF[3, 1] = np.nan, np.inf
+MAPPED = dict(zip(B.tolist(), Y.tolist(), strict=True))
+
+
+@each
+@pytest.mark.parametrize(
+    ("rows", "response", "bags", "sentence"),
+    [
+        (X, NOT_CONSTANT, B, "y must be constant within a bag; got different entries in bag"),
+        (X, {k: v for k, v in MAPPED.items() if k != 4}, B, "y must be a mean for every bag"),
+        (X, MAPPED | {99: 1.0}, B, "y must be a mean for bags that have rows; got one for bag 99"),
+        (NAN, Y, B, "Input X contains NaN"),
+        (INF, Y, B, "Input X contains infinity"),
+        (X, np.where(B == 2, np.nan, Y), B, "y must be finite; got NaN or infinity"),
+        (X, np.where(B == 2, np.inf, Y), B, "y must be finite; got NaN or infinity"),
+        (X, Y[:-1], B, "y must be one-dimensional with one entry a row"),
+        (X, Y[:-1], None, "inconsistent numbers of samples"),
+        (X, Y, B[:-1], r"bags must be one id a row of X; got 89 ids for 90 rows"),
+        (X[:0], Y[:0], B[:0], r"Found array with 0 sample\(s\)"),
+        (X[:, :0], Y, B, r"Found array with 0 feature\(s\)"),
+        (TEXT, Y, B, r"X must be numeric; got text\. Encode text columns first"),
+        (X, Y, np.zeros(90), "constant within a bag"),
+        (X, np.full(90, 2.0), np.zeros(90), "rho must be a number when there is one bag"),
+        (X, Y, np.column_stack([B, B]), "bags must be one-dimensional"),
+        (X, Y, [None] * 90, "bags must be an id for every row"),
+        (X, None, B, "y"),
+    ],
+)
+def test_bad_tables_get_one_sentence_and_leave_the_model_unfitted(
+    estimator, rows, response, bags, sentence
+):
+    model = clone(estimator)
+    with pytest.raises(ValueError, match=sentence) as caught:
+        model.fit(rows, response, bags)
+    assert "\n\n" not in str(caught.value)
+    assert not hasattr(model, "coef_")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"rho": -0.1}, r"rho must be in \[0, 1\]; got rho=-0.1\."),
+        ({"rho": 1.1}, r"rho must be in \[0, 1\]; got rho=1.1\."),
+        ({"rho": float("nan")}, r"rho must be in \[0, 1\]"),
+        ({"rho": None}, r"rho must be in \[0, 1\]"),
+        ({"rho": "lo"}, r"rho must be in \[0, 1\], 'loo' or 'gcv'; got rho='lo'\."),
+        ({"ridge": -1.0}, r"ridge must be in \[0, .*\]; got ridge=-1.0"),
+        ({"ridge": float("inf")}, "ridge must be in"),
+    ],
+)
+def test_bad_parameters_get_one_sentence(parameters, sentence):
+    model = AggregateLinearRegression(**parameters)
+    statistics = AggregateStatistics.from_rows(X, Y, B)
+    for task in (
+        lambda: model.fit(X, Y, B),
+        lambda: model.partial_fit(X, Y, B),
+        lambda: model.fit_statistics(statistics),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            task()
+
+
+def test_a_failed_batch_leaves_what_was_learnt():
+    model = AggregateLinearRegression(rho=0.1).partial_fit(X, Y, B)
+    before = model.coef_
+    with pytest.raises(ValueError, match="y must be constant"):
+        model.partial_fit(X, NOT_CONSTANT, B)
+    assert model.coef_ is before
+    assert model.statistics_.n_rows == 90
+
+
+def test_one_bag_with_a_given_rho_predicts_its_mean():
+    model = AggregateLinearRegression(rho=0.5).fit(X, np.full(90, 2.0), np.zeros(90))
+    np.testing.assert_allclose(model.predict(X), 2.0)

@@ -1,0 +1,303 @@
+"""AggregateLinearRegression against independent solutions of the same problem."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LinearRegression, Ridge
+
+from bagwise import AggregateLinearRegression, AggregateStatistics, Bags
+from bagwise.estimators.tuning import RHOS
+from tests.reference import left_out_errors, stacked_solution
+
+
+def draw(n_rows=40, n_features=4, n_bags=12, seed=0, noise=1.0):
+    """Correlated, off-origin rows in unsorted bags of unequal sizes, and bag means."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, n_features)) @ rng.normal(size=(n_features, n_features)) + 3
+    bags = Bags(np.concatenate([np.arange(n_bags), rng.integers(0, n_bags, n_rows - n_bags)]))
+    y = X @ rng.normal(size=n_features) - 7 + noise * rng.normal(size=n_rows)
+    return X, bags.mean(y), bags
+
+
+def fitted(X, means, bags, **parameters):
+    return AggregateLinearRegression(**parameters).fit(X, bags.expand(means), bags)
+
+
+def conditioned(n_rows, n_features, condition, seed=0):
+    """Rows with singular values spread evenly on a log scale down to 1/condition."""
+    rng = np.random.default_rng(seed)
+    left = np.linalg.qr(rng.normal(size=(n_rows, n_features)))[0]
+    right = np.linalg.qr(rng.normal(size=(n_features, n_features)))[0]
+    return left * np.geomspace(1, 1 / condition, n_features) @ right
+
+
+def assert_close(model, reference, tolerance):
+    coef, intercept = reference
+    error = np.linalg.norm(model.coef_ - coef) / np.linalg.norm(coef)
+    assert error < tolerance
+    assert model.intercept_ == pytest.approx(intercept, rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize("rho", [0.0, 1e-3, 0.5, 1.0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 2.5])
+def test_coefficients_solve_the_stacked_problem(rho, fit_intercept, ridge):
+    X, means, bags = draw()
+    model = fitted(X, means, bags, rho=rho, fit_intercept=fit_intercept, ridge=ridge)
+    assert_close(model, stacked_solution(X, means, bags, rho, fit_intercept, ridge), 1e-10)
+
+
+@pytest.mark.parametrize("rho", [1e-4, 0.1, 1.0])
+def test_condition_number_of_1e8_keeps_six_digits(rho):
+    _, means, bags = draw(60, 5, 20)
+    X = conditioned(60, 5, 1e8)
+    assert_close(fitted(X, means, bags, rho=rho), stacked_solution(X, means, bags, rho), 1e-6)
+
+
+def test_nearly_singular_bag_means_keep_six_digits_at_rho_zero():
+    """X itself is well-conditioned; only the bag means are not."""
+    _, means, bags = draw(60, 5, 20)
+    rows = np.random.default_rng(4).normal(size=(60, 5))
+    X = rows - bags.expand(bags.mean(rows)) + bags.expand(conditioned(20, 5, 1e7))
+    assert_close(fitted(X, means, bags, rho=0.0), stacked_solution(X, means, bags, 0.0), 1e-6)
+
+
+@pytest.mark.parametrize("rho", [0.0, 1e-3, 1.0])
+def test_more_features_than_bags(rho):
+    """At rho = 0 the stated limit: the reference takes rho = 1e-20 in 60 digits."""
+    X, means, bags = draw(30, 9, 5)
+    reference = stacked_solution(X, means, bags, rho or 1e-20)
+    assert_close(fitted(X, means, bags, rho=rho), reference, 1e-8)
+
+
+def test_rho_zero_with_few_bags_varies_least_within_bags():
+    X, means, bags = draw(30, 9, 5)
+    model = fitted(X, means, bags, rho=0.0)
+    np.testing.assert_allclose(bags.mean(model.predict(X)), means, rtol=1e-9)
+    within = X - bags.expand(bags.mean(X))
+    centred = bags.mean(X) - X.mean(axis=0)
+    free = np.linalg.svd(centred)[2][4:]  # directions the bag means leave open
+    gradient = free @ within.T @ (within @ model.coef_)
+    np.testing.assert_allclose(gradient, 0, atol=1e-8)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.05, 1.0])
+@pytest.mark.parametrize("n_bags", [14, 4])
+def test_rank_deficient_rows_give_the_least_norm(rho, n_bags):
+    X, means, bags = draw(40, 4, n_bags)
+    X = np.round(64 * X) / 64  # so that the sums below are exact
+    X = np.column_stack([X, X[:, 0], 2 * X[:, 1] - X[:, 2], np.full(40, 5.0)])
+    reference = stacked_solution(X, means, bags, rho or 1e-20)
+    assert_close(fitted(X, means, bags, rho=rho), reference, 1e-8)
+
+
+@pytest.mark.parametrize("route", ["rows", "statistics"])
+def test_huge_offsets_cost_no_digits(route):
+    """A mean of 1e6 with a spread of 1 leaves 1e-10 in the entries themselves."""
+    X, means, bags = draw(60, 3, 20)
+    moved = X + np.array([1e6, -1e6, 3e6])
+    model = AggregateLinearRegression(rho=0.1)
+    if route == "rows":
+        model.fit(moved, bags.expand(means), bags)
+    else:
+        model.fit_statistics(AggregateStatistics.from_rows(moved, bags.expand(means), bags))
+    assert_close(model, stacked_solution(moved, means, bags, 0.1), 1e-8)
+    np.testing.assert_allclose(model.coef_, fitted(X, means, bags, rho=0.1).coef_, rtol=1e-7)
+
+
+@pytest.mark.parametrize("container", [sp.csr_array, sp.csc_matrix, sp.coo_array])
+def test_sparse_rows_give_the_dense_answer(container):
+    X, means, bags = draw(50, 5, 15)
+    X[np.abs(X) < 2] = 0
+    dense = fitted(X, means, bags)
+    sparse = fitted(container(X), means, bags)
+    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-10)
+    np.testing.assert_allclose(sparse.predict(container(X)), dense.predict(X))
+    assert sparse.rho_ == dense.rho_
+
+
+def test_units_of_features_do_not_matter():
+    X, means, bags = draw()
+    units = np.array([1e-9, 1.0, 1e9, 1e4])
+    plain, scaled = fitted(X, means, bags), fitted(X * units, means, bags)
+    np.testing.assert_allclose(scaled.coef_ * units, plain.coef_, rtol=1e-9)
+    assert scaled.rho_ == plain.rho_
+
+
+@pytest.mark.parametrize("ridge", [0.0, 3.0])
+@pytest.mark.parametrize("rho", [0.0, 0.4, "loo", "gcv"])
+def test_bags_of_one_recover_least_squares(ridge, rho):
+    X, means, _ = draw()
+    y = means[np.arange(40) % 12] + X[:, 0]
+    ours = AggregateLinearRegression(rho=rho, ridge=ridge).fit(X, y)
+    theirs = (Ridge(alpha=ridge) if ridge else LinearRegression()).fit(X, y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-9)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_)
+    assert ours.score(X, y) == pytest.approx(theirs.score(X, y))
+
+
+@pytest.mark.parametrize("shape", [(30, 3, 10), (24, 6, 5), (20, 6, 7)])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+def test_leave_one_bag_out_scores_equal_refitting(shape, fit_intercept, ridge):
+    X, means, bags = draw(*shape)
+    path = fitted(X, means, bags, fit_intercept=fit_intercept, ridge=ridge).path_
+    for place in (0, 40, 100):
+        rho = RHOS[place] or 1e-22
+        refit = left_out_errors(X, means, bags, rho, fit_intercept, ridge)
+        assert path.scores[place] == pytest.approx(refit, rel=1e-7)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+def test_gcv_scores_equal_their_definition(fit_intercept, ridge):
+    X, means, bags = draw()
+    n, m = bags.n_rows, bags.n_bags
+    model = fitted(X, means, bags, rho="gcv", fit_intercept=fit_intercept, ridge=ridge)
+    extended = np.column_stack([X, np.ones(n)]) if fit_intercept else X
+    roots = np.sqrt(bags.sizes)[:, None]
+    between = roots * bags.mean(extended)
+    within = extended - bags.expand(bags.mean(extended))
+    penalty = ridge * np.eye(extended.shape[1])
+    penalty[4:, 4:] = 0
+    for place in (0, 30, 70, 100):
+        rho = RHOS[place]
+        inner = between.T @ between + rho * within.T @ within + penalty
+        hat = between @ np.linalg.solve(inner, between.T)
+        residual = roots[:, 0] * means - hat @ (roots[:, 0] * means)
+        expected = residual @ residual / m / (1 - np.trace(hat) / m) ** 2
+        assert model.path_.scores[place] == pytest.approx(expected)
+    assert model.rho_source_ == "gcv"
+
+
+def test_gcv_at_rho_zero_is_the_limit_when_bags_are_fewer_than_features():
+    X, means, bags = draw(24, 6, 5)
+    scores = fitted(X, means, bags, rho="gcv").path_.scores
+    assert np.isfinite(scores).all()
+    assert scores[0] == pytest.approx(scores[1], rel=1e-3)
+
+
+def test_the_path_holds_the_model_at_every_rho():
+    X, means, bags = draw()
+    model = fitted(X, means, bags)
+    assert len(model.path_.rhos) == 101
+    assert model.path_.rhos[[0, -1]].tolist() == [0.0, 1.0]
+    assert model.rho_ == model.path_.rho == model.path_.rhos[np.argmin(model.path_.scores)]
+    for place in (0, 17, 100):
+        single = fitted(X, means, bags, rho=float(RHOS[place]))
+        np.testing.assert_allclose(model.path_.coefficients[place], single.coef_, rtol=1e-10)
+        assert model.path_.intercepts[place] == pytest.approx(single.intercept_)
+        assert (single.rho_, single.rho_source_) == (RHOS[place], "given")
+
+
+def test_leave_one_out_estimates_the_error_of_rows():
+    """E[score] = σ² + E(xᵀθ̂ − xᵀθ0)² for random bags: 300 draws; alpha = 1e-4, two-sided."""
+    rng = np.random.default_rng(7)
+    theta, sigma, gaps = np.array([1.0, -1.0, 0.5, 0.0]), 1.5, []
+    for seed in range(300):
+        X = rng.normal(size=(120, 4))
+        bags = Bags.random(120, 6, random_state=seed)
+        y = X @ theta + sigma * rng.normal(size=120)
+        path = fitted(X, bags.mean(y), bags).path_
+        # The intercept's error is common to a bag, so it counts once a row: k times.
+        risk = ((path.coefficients[60] - theta) ** 2).sum() + 6 * path.intercepts[60] ** 2
+        gaps.append(path.scores[60] - sigma**2 - risk)
+    gaps_array = np.array(gaps)
+    standard_error = gaps_array.std() / np.sqrt(300)
+    # A model of 19 bags errs a little more than one of 20: by about a twentieth of its variance.
+    assert abs(gaps_array.mean()) < 3.9 * standard_error + 0.05 * sigma**2
+
+
+def test_reordering_rows_and_relabelling_bags_changes_nothing():
+    X, means, bags = draw()
+    order = np.random.default_rng(5).permutation(40)
+    labels = np.array([f"bag {i}" for i in bags.ids])[bags.codes]
+    y = bags.expand(means)
+    moved = AggregateLinearRegression().fit(X[order], y[order], labels[order])
+    np.testing.assert_allclose(moved.coef_, fitted(X, means, bags).coef_, rtol=1e-9)
+
+
+def test_duplicating_every_bag_keeps_coef():
+    X, means, bags = draw()
+    twice = Bags(np.concatenate([bags.codes, bags.codes + 100]))
+    for rho in (0.0, 0.3, 1.0):
+        one = fitted(X, means, bags, rho=rho)
+        two = fitted(np.vstack([X, X]), np.concatenate([means, means]), twice, rho=rho)
+        np.testing.assert_allclose(two.coef_, one.coef_, rtol=1e-10)
+
+
+def test_shifting_and_scaling_the_response_shifts_and_scales_predictions():
+    X, means, bags = draw()
+    one, two = fitted(X, means, bags), fitted(X, 1e4 + 50 * means, bags)
+    np.testing.assert_allclose(two.predict(X), 1e4 + 50 * one.predict(X), rtol=1e-9)
+    assert one.rho_ == two.rho_
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    shape=st.tuples(st.integers(2, 25), st.integers(1, 7), st.integers(2, 25)),
+    dtype=st.sampled_from([np.float64, np.float32, np.int64, bool]),
+    rho=st.sampled_from([0.0, 0.2, 1.0, "loo", "gcv"]),
+    seed=st.integers(0, 1000),
+)
+def test_any_layout_satisfies_the_optimality_condition(shape, dtype, rho, seed):
+    """(A + ρW)θ = c, whatever the shapes, the dtype and the rank."""
+    n_rows, n_features, n_bags = shape[0], shape[1], min(shape[2], shape[0])
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n_rows, n_features)) * 3).astype(dtype)
+    bags = Bags(np.concatenate([np.arange(n_bags), rng.integers(0, n_bags, n_rows - n_bags)]))
+    means = rng.normal(size=n_bags)
+    model = fitted(X, means, bags, rho=rho)
+    statistics = AggregateStatistics.from_rows(X.astype(float), bags.expand(means), bags)
+    A, W, c = statistics.between, statistics.within, statistics.cross
+    size = np.abs(c).max() + np.abs((A + W) @ np.abs(model.coef_)).max()
+    np.testing.assert_allclose((A + model.rho_ * W) @ model.coef_, c, atol=1e-7 * (1 + size))
+    assert np.isfinite(model.predict(X)).all()
+
+
+def test_statistics_alone_give_the_same_model():
+    X, means, bags = draw()
+    rows = fitted(X, means, bags, rho="gcv")
+    statistics = AggregateStatistics.from_rows(X, bags.expand(means), bags)
+    alone = AggregateLinearRegression(rho="gcv").fit_statistics(statistics)
+    np.testing.assert_allclose(alone.coef_, rows.coef_, rtol=1e-9)
+    np.testing.assert_allclose(alone.path_.scores, rows.path_.scores, rtol=1e-9)
+    np.testing.assert_allclose(alone.predict(X), rows.predict(X))
+    by_default = AggregateLinearRegression().fit_statistics(statistics)
+    assert by_default.rho_source_ == "gcv"
+
+
+def test_partial_fit_on_whole_bags_equals_one_fit():
+    X, means, bags = draw()
+    y = bags.expand(means)
+    model = AggregateLinearRegression(rho="gcv")
+    for few in (bags.codes < 3, (bags.codes >= 3) & (bags.codes < 7), bags.codes >= 7):
+        model.partial_fit(X[few], y[few], bags.codes[few])
+    np.testing.assert_allclose(model.coef_, fitted(X, means, bags, rho="gcv").coef_, rtol=1e-9)
+
+
+def test_score_is_the_size_weighted_r2_of_bag_means():
+    X, means, bags = draw()
+    model = fitted(X, means, bags)
+    predicted = bags.mean(model.predict(X))
+    level = np.average(means, weights=bags.sizes)
+    left = (bags.sizes * (means - predicted) ** 2).sum() / (bags.sizes * (means - level) ** 2).sum()
+    assert model.score(X, bags.expand(means), bags) == pytest.approx(1 - left)
+    ones = np.ones(len(X))
+    assert model.score(X, bags.expand(means), bags, 2 * ones) == pytest.approx(1 - left)
+    assert model.score(X, dict(zip(bags.ids.tolist(), means, strict=True)), bags) == pytest.approx(
+        1 - left
+    )
+
+
+def test_the_path_plots():
+    import matplotlib
+
+    matplotlib.use("Agg")
+    X, means, bags = draw()
+    axes = fitted(X, means, bags).path_.plot()
+    assert axes.get_xlabel() == "rho"
+    assert axes.get_ylabel() == "leave-one-bag-out error"
+    assert len(axes.lines[0].get_xdata()) == 100
