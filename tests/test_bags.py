@@ -154,7 +154,18 @@ def test_groups_of_one_or_more_columns(table):
         Bags.from_groups(table, ["carrier", "nope"])
 
 
-@pytest.mark.parametrize("ids", [[1, None, 2], [1.0, float("nan")], ["a", None], [("a",), None]])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [1, None, 2],
+        [1.0, float("nan")],
+        ["a", None],
+        [("a",), None],
+        pa.array(["a", None]),
+        pl.Series(["a", None]),
+        pd.Series(["a", None]),
+    ],
+)
 def test_missing_ids_are_refused(ids):
     with pytest.raises(ValueError, match="bags must be an id for every row"):
         Bags(ids)

@@ -301,3 +301,32 @@ def test_the_path_plots():
     assert axes.get_xlabel() == "rho"
     assert axes.get_ylabel() == "leave-one-bag-out error"
     assert len(axes.lines[0].get_xdata()) == 100
+
+
+@pytest.mark.parametrize(("route", "condition"), [("rows", 1e10), ("statistics", 1e4)])
+def test_few_bags_bound_the_rank_where_no_tolerance_could(route, condition):
+    """Rounding of weak directions must not pass for information between 5 bags."""
+    _, means, bags = draw(40, 8, 5)
+    X, model = conditioned(40, 8, condition), AggregateLinearRegression(rho=1e-12)
+    if route == "rows":
+        model.fit(X, bags.expand(means), bags)
+    else:
+        model.fit_statistics(AggregateStatistics.from_rows(X, bags.expand(means), bags))
+    assert_close(model, stacked_solution(X, means, bags, 1e-12), 1e-5)
+
+
+@pytest.mark.parametrize("constant", [0.1, 1e6 / 3, -7.3e-5])
+def test_a_column_that_varies_by_rounding_alone_is_given_no_coefficient(constant):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4999, 2))
+    bags = Bags.random(4999, 5, random_state=0)
+    means = bags.mean(X[:, 0] + rng.normal(size=4999))
+    column = np.where(rng.random(4999) < 0.5, constant, np.nextafter(constant, 1))
+    wide = np.column_stack([X, column])
+    statistics = AggregateStatistics.from_rows(wide, bags.expand(means), bags)
+    expected = [*fitted(X, means, bags, rho=0.1).coef_, 0.0]
+    for model in (
+        fitted(wide, means, bags, rho=0.1),
+        AggregateLinearRegression(rho=0.1).fit_statistics(statistics),
+    ):
+        np.testing.assert_allclose(model.coef_, expected, rtol=1e-9)

@@ -36,7 +36,7 @@ def demo(
         "demo"
     ),
     bag_size: Annotated[int, typer.Option(help="Flights a bag.")] = 20,
-    repeats: Annotated[int, typer.Option(help="Splits and draws of bags.")] = 10,
+    repeats: Annotated[int, typer.Option(help="Splits and draws of bags.")] = 20,
     as_json: Json = False,
 ) -> None:
     """Learn arrival delays of real flights from means over bags of them."""

@@ -52,7 +52,7 @@ def load() -> tuple[pd.DataFrame, Any]:
 def run(
     bag_size: int = 20,
     sizes: Iterable[int] = SIZES,
-    repeats: int = 10,
+    repeats: int = 20,
     random_state: int = 0,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> FlightErrors:
