@@ -121,7 +121,10 @@ MAPPED = dict(zip(B.tolist(), Y.tolist(), strict=True))
         (X, np.full(90, 2.0), np.zeros(90), "rho must be a number when there is one bag"),
         (X, Y, np.column_stack([B, B]), "bags must be one-dimensional"),
         (X, Y, [None] * 90, "bags must be an id for every row"),
-        (X, None, B, "y"),
+        (X, None, B, "y must be one-dimensional with one entry a row"),
+        (X, np.array(["x"] * 90), B, "y must be numeric; got text or objects"),
+        (X, Y, "x" * 90, "bags must be one id a row; got a single text"),
+        (X, MAPPED, None, "bags must be given when y maps bags to means"),
     ],
 )
 def test_bad_tables_get_one_sentence_and_leave_the_model_unfitted(

@@ -256,7 +256,10 @@ class Bags:
 
     def _from_rows(self, y: Any) -> NDArray[np.float64]:
         """Means of a response with one entry a row, constant within bags."""
-        y = np.asarray(y, dtype=np.float64)
+        try:
+            y = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError):
+            _check.refuse("y", "numeric", "text or objects", "Turn responses into numbers first")
         if y.shape != (self.n_rows,):
             got = f"shape {y.shape} for {self.n_rows} rows"
             _check.refuse(
@@ -333,6 +336,8 @@ def _column(table: Any, name: str) -> Any:
 
 def _encode(ids: Any) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Codes in order of first appearance and the distinct ids, by hashing: linear in rows."""
+    if isinstance(ids, str | bytes):
+        _check.refuse("bags", "one id a row", "a single text", "Pass the column, not its name")
     if hasattr(ids, "to_arrow"):
         ids = ids.to_arrow()
     if getattr(ids, "ndim", 1) != 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -170,7 +171,10 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
 
     def _validate(self, X: Any, y: Any, bags: Any, reset: bool) -> tuple[Any, FloatArray, Bags]:
         """Rows, bag means and bags, or one sentence about what is wrong with them."""
-        if bags is None and not isinstance(y, dict):
+        if bags is None:
+            if isinstance(y, Mapping):
+                got = "bags=None with a mapping"
+                _check.refuse("bags", "given when y maps bags to means", got, "Pass one id a row")
             X, y = self._validate_features(X, reset, y)
             return X, y, as_bags(None, X.shape[0])
         X = self._validate_features(X, reset)
