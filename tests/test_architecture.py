@@ -22,6 +22,7 @@ FLOW = [
     "statistics",
     "spectrum",
     "theory",
+    "simulate",
     "planning",
     "release",
     "engines",

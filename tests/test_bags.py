@@ -219,3 +219,57 @@ def test_a_series_that_could_be_read_both_ways_is_refused():
     with pytest.raises(ValueError, match="y must be unambiguous"):
         Bags(["c", "a", "b"]).align(y)
     assert Bags(["a", "b", "c"]).align(y).tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int16, np.uint16, np.float16])
+def test_short_types_neither_overflow_nor_stop_counting(dtype):
+    n_rows = 70_000
+    bags = Bags([0] * n_rows)
+    assert bags.sum(np.ones(n_rows, dtype)).tolist() == [n_rows]
+    assert bags.mean(np.ones(n_rows, dtype)).tolist() == [1.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.bfloat16])
+def test_short_torch_types_neither_overflow_nor_stop_counting(dtype):
+    bags = Bags([0] * 3000)
+    assert float(bags.mean(torch.ones(3000, dtype=dtype))[0]) == 1.0
+
+
+def test_float32_means_keep_their_digits():
+    values = np.full(100_000, 0.1, np.float32)
+    assert Bags([0] * 100_000).mean(values)[0] == pytest.approx(values[0], rel=1e-9)
+
+
+def test_sums_over_bags_of_one_are_not_the_values_themselves():
+    values = np.array([1.0, 2.0])
+    Bags([0, 1]).sum(values)[0] = 9.0
+    assert values.tolist() == [1.0, 2.0]
+
+
+def test_odd_ids():
+    assert Bags(torch.tensor([4, 4, 9])).sizes.tolist() == [2, 1]
+    assert Bags(np.array([0.0, -0.0])).n_bags == 1
+    assert Bags([2**70, 2**70, 1]).sizes.tolist() == [2, 1]
+    for missing in (pl.Series([1.0, float("nan")]), pd.Series([1, pd.NA, "a"], dtype=object)):
+        with pytest.raises(ValueError, match="bags must be an id for every row"):
+            Bags(missing)
+    with pytest.raises(ValueError, match="bags must be hashable ids"):
+        Bags([[1], {}])
+    with pytest.raises(ValueError, match="columns must be of one length"):
+        Bags.from_groups({"a": [1, 2], "b": [1]}, ["a", "b"])
+    with pytest.raises(ValueError, match="values must be one entry a bag; got 3 entries for 2"):
+        Bags([1, 2, 2]).expand(np.zeros(3))
+    with pytest.raises(ValueError, match="y must be one number a bag"):
+        Bags(["a", "b"]).align({"a": [1.0], "b": [2.0]})
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "America/New_York"])
+def test_dates_match_the_index_of_a_series(unit, zone):
+    days = pd.Series(pd.to_datetime(["2013-01-01", "2013-01-02", "2013-01-01"])).dt.as_unit(unit)
+    days = days.dt.tz_localize(zone)
+    y = pd.Series([1.0, 2.0], index=pd.DatetimeIndex(days[:2]))
+    assert Bags(days).align(y).tolist() == [1.0, 2.0]
+    assert Bags(days).align(y.to_dict()).tolist() == [1.0, 2.0]
+    pairs = Bags.from_groups({"day": days, "x": ["a", "a", "a"]}, ["day", "x"])
+    assert pairs.align({(day, "a"): v for day, v in y.items()}).tolist() == [1.0, 2.0]

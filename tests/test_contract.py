@@ -173,3 +173,39 @@ def test_a_failed_batch_leaves_what_was_learnt():
 def test_one_bag_with_a_given_rho_predicts_its_mean():
     model = AggregateLinearRegression(rho=0.5).fit(X, np.full(90, 2.0), np.zeros(90))
     np.testing.assert_allclose(model.predict(X), 2.0)
+
+
+def test_a_new_fit_forgets_the_batches_before_it():
+    model = AggregateLinearRegression(rho=0.1).partial_fit(X, Y, B)
+    model.fit(X, Y, B)
+    assert not hasattr(model, "statistics_")
+    assert model.partial_fit(X, Y, B).statistics_.n_rows == 90
+
+
+def test_a_refused_fit_leaves_the_fitted_model_whole():
+    model = AggregateLinearRegression(rho=0.1).fit(X, Y, B)
+    expected = model.predict(X)
+    with pytest.raises(ValueError, match="y must be constant"):
+        model.fit(X[:, :2], NOT_CONSTANT, B)
+    np.testing.assert_array_equal(model.predict(X), expected)
+
+
+def test_names_of_columns_go_with_the_statistics():
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    model = AggregateLinearRegression(rho=0.1).partial_fit(frame, Y, B)
+    assert model.statistics_.feature_names == ("a", "b", "c")
+    model.fit_statistics(AggregateStatistics.from_rows(X, Y, B))
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_without_bags_the_index_of_a_series_means_nothing():
+    y = pd.Series(X[:, 0]).sample(frac=1, random_state=0)
+    rows = X[y.index]
+    model = AggregateLinearRegression(rho=0.1).fit(rows, y)
+    assert model.score(rows, y) == pytest.approx(1.0)
+    assert AggregateStatistics.from_rows(rows, y).n_bags == 90
+
+
+def test_fit_intercept_is_true_or_false():
+    with pytest.raises(ValueError, match=r"fit_intercept must be True or False; got .*'no'"):
+        AggregateLinearRegression(fit_intercept="no").fit(X, Y, B)

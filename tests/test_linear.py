@@ -330,3 +330,58 @@ def test_a_column_that_varies_by_rounding_alone_is_given_no_coefficient(constant
         AggregateLinearRegression(rho=0.1).fit_statistics(statistics),
     ):
         np.testing.assert_allclose(model.coef_, expected, rtol=1e-9)
+
+
+def test_an_empty_column_does_not_blind_a_ridge():
+    X, means, bags = draw(40, 7, 5)
+    X = 1e4 * X
+    narrow = fitted(X, means, bags, rho=0.1, ridge=1.0)
+    wide = fitted(np.column_stack([X, np.zeros(40)]), means, bags, rho=0.1, ridge=1.0)
+    np.testing.assert_allclose(wide.coef_, [*narrow.coef_, 0.0], rtol=1e-6, atol=1e-12)
+
+
+def test_an_offset_hides_weak_directions_of_its_own_column_only():
+    X, means, bags = draw(60, 3, 20)
+    X = np.column_stack([X, X[:, 0] + 1e-6 * np.random.default_rng(1).normal(size=60)])
+    clock = 1.7e9 + np.round(8 * np.random.default_rng(2).normal(size=60))
+    X = np.column_stack([X, clock])
+    assert_close(fitted(X, means, bags, rho=0.1), stacked_solution(X, means, bags, 0.1), 1e-5)
+
+
+@pytest.mark.parametrize("far", [1e2, 2e4])
+def test_left_out_scores_hold_for_bags_of_high_leverage(far):
+    X, means, bags = draw(48, 3, 12)
+    X = X.copy()
+    X[bags.codes == 0, 0] *= far
+    path = fitted(X, means, bags).path_
+    for place in (0, 5, 100):
+        refit = left_out_errors(X, means, bags, RHOS[place])
+        assert path.scores[place] == pytest.approx(refit, rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(25, 7, 5), (20, 6, 7)])
+def test_small_ridges_with_few_bags_score_as_refitting_does(shape):
+    """The ridge is 1e-8 of the scatter, and both 1 − h and the residual are as small."""
+    X, means, bags = draw(*shape)
+    X = 1e4 * X
+    path = fitted(X, means, bags, ridge=1.0).path_
+    for place in (0, 1, 60):
+        refit = left_out_errors(X, means, bags, RHOS[place], ridge=1.0)
+        assert path.scores[place] == pytest.approx(refit, rel=1e-4)
+    gcv = fitted(X, means, bags, rho="gcv", ridge=1.0)
+    assert (gcv.path_.scores > 0).all()
+    alone = AggregateLinearRegression(rho="gcv", ridge=1.0).fit_statistics(
+        AggregateStatistics.from_rows(X, bags.expand(means), bags)
+    )
+    known = np.isfinite(alone.path_.scores)
+    assert known.sum() > 50
+    np.testing.assert_allclose(alone.path_.scores[known], gcv.path_.scores[known], rtol=0.01)
+
+
+def test_two_bags_tell_nothing_about_rho_and_the_largest_is_taken():
+    for seed in range(10):
+        X = np.random.default_rng(seed).normal(size=(40, 3)) + 3
+        for rho in ("loo", "gcv"):
+            model = AggregateLinearRegression(rho=rho)
+            model.fit(X, np.repeat([1.0, 2.0], 20), np.repeat([0, 1], 20))
+            assert model.rho_ == 1.0

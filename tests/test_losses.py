@@ -176,3 +176,47 @@ def test_bad_arguments_get_one_sentence():
         interpolating_loss(*data, 0.5, "other")
     with pytest.raises(ValueError, match="loss must be one of 'squared', 'log', 'poisson'"):
         bag_loss(*data, "hinge")
+
+
+@pytest.mark.parametrize("as_torch", [False, True])
+def test_shapes_that_would_broadcast_are_refused(as_torch):
+    bags = Bags(["a", "a", "b"])
+    make = torch.tensor if as_torch else np.array
+    means, f = make([0.5, 0.2]), make([0.9, 0.3, 0.1])
+    for loss in (bag_loss, instance_loss):
+        with pytest.raises(ValueError, match=r"predictions must be one number a row; got shape"):
+            loss(means, f[:, None], bags)
+        with pytest.raises(ValueError, match=r"predictions must be one number a row"):
+            loss(means, f[:1], bags)
+        with pytest.raises(ValueError, match=r"means must be one number a bag; got shape \(3,\)"):
+            loss(make([0.5, 0.5, 0.2]), f, bags)
+        with pytest.raises(ValueError, match=r"means must be one number a bag"):
+            loss(means[:1], f, bags)
+
+
+def test_means_are_taken_in_the_form_at_hand():
+    bags, f = Bags(["a", "a", "b"]), [0.9, 0.3, 0.1]
+    expected = float(bag_loss(np.array([0.5, 0.2]), np.array(f), bags))
+    assert float(bag_loss([0.5, 0.2], f, bags)) == pytest.approx(expected)
+    for dtype in (torch.float32, torch.float64):
+        predictions = torch.tensor(f, dtype=dtype)
+        found = bag_loss(bags.align({"a": 0.5, "b": 0.2}), predictions, bags)
+        assert found.dtype == dtype
+        assert float(found) == pytest.approx(expected, rel=1e-5)
+    assert instance_loss([1.0, 0.0], np.array([1, 0, 1]), bags, "poisson") > 0
+
+
+@pytest.mark.parametrize("loss", ["log", "poisson"])
+def test_derivatives_of_saturated_predictions_agree_with_automatic_ones(loss):
+    bags, means = Bags([0, 1, 1]), torch.tensor([0.4, 0.5], dtype=torch.float64)
+    f = torch.tensor([0.0, 0.5, 0.7], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(interpolating_loss(means, f, bags, 0.3, loss=loss), f)
+    ours = interpolating_derivatives(means, f.detach(), bags, 0.3, loss=loss)
+    np.testing.assert_allclose(ours.gradient.numpy(), gradient.numpy(), atol=1e-12)
+
+
+def test_second_derivatives_of_double_tensors_are_double():
+    means, f, bags = draw("squared", 8)
+    ours = interpolating_derivatives(means, f, bags, 0.3, "variance")
+    theirs = interpolating_derivatives(means, torch.tensor(f), bags, 0.3, "variance")
+    np.testing.assert_allclose(theirs.shared.numpy(), ours.shared, rtol=1e-14)

@@ -87,6 +87,8 @@ def test_what_save_did_not_write_is_refused(tmp_path):
         arrays | {"between": np.full((3, 3), np.nan)},
         arrays | {"mean": np.array([object()] * 3)},
         arrays | {"more": np.zeros(1)},
+        arrays | {"n_rows": np.array(-5.5)},
+        arrays | {"feature_names": np.array(["only one"])},
     ]
     for content in spoilt:
         if isinstance(content, bytes):
@@ -106,5 +108,9 @@ def test_statistics_that_do_not_fit_together_are_refused():
         whole + AggregateStatistics.from_rows(X[:, :2], y, codes)
     with pytest.raises(ValueError, match="the subtracted part must be smaller than the whole"):
         AggregateStatistics.from_rows(X[codes < 3], y[codes < 3], codes[codes < 3]) - whole
+    half = codes < 8
+    other = AggregateStatistics.from_rows(100 * X[half], y[half], codes[half])
+    with pytest.raises(ValueError, match="the subtracted part must be a part of the whole"):
+        whole - other
     with pytest.raises(ValueError, match="batches must be at least one"):
         AggregateStatistics.from_batches([])

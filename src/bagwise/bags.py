@@ -10,6 +10,7 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
@@ -140,6 +141,8 @@ class Bags:
         if not names:
             _check.refuse("columns", "at least one name", "none", "Name the columns to group by")
         parts = [cls(_column(table, name)) for name in names]
+        if len({part.n_rows for part in parts}) > 1:
+            _check.refuse("columns", "of one length", "different lengths", "Check the table")
         if len(parts) == 1:
             return parts[0]
         joint = parts[0].codes
@@ -197,23 +200,27 @@ class Bags:
         Parameters
         ----------
         values : array or tensor of shape (n_rows,) or (n_rows, p)
-            Torch tensors give tensors, differentiable; integers give exact integers.
+            Torch tensors give tensors, differentiable; integers give exact integers, NumPy floats
+            of any width give float64.
 
         Returns
         -------
         array or tensor of shape (n_bags,) or (n_bags, p)
         """
         torch = namespace(values)
-        values = values if torch is not np else np.asarray(values)
+        values = _wide(values) if torch is np else values
         if values.ndim not in (1, 2) or len(values) != self.n_rows:
             got = f"shape {tuple(values.shape)} for {self.n_rows} rows"
             _check.refuse("values", "1-D or 2-D with one entry a row", got, "Check the bags' rows")
         if torch is not np:
             codes = torch.as_tensor(self.codes, device=values.device)
-            return values.new_zeros((self.n_bags, *values.shape[1:])).index_add(0, codes, values)
-        if self._of_single_rows:
-            return values
-        return self._indicator @ values
+            # Short types would overflow or stop counting; sums of halves come back as halves.
+            exact = not values.is_floating_point()
+            wide = torch.int64 if exact else torch.promote_types(values.dtype, torch.float32)
+            zeros = values.new_zeros((self.n_bags, *values.shape[1:]), dtype=wide)
+            sums = zeros.index_add(0, codes, values.to(wide))
+            return sums if exact else sums.to(values.dtype)
+        return values.copy() if self._of_single_rows else self._indicator @ values
 
     def mean(self, values: Array) -> Array:
         """Mean of ``values`` over each bag; shapes as in `sum`."""
@@ -230,6 +237,9 @@ class Bags:
 
     def expand(self, values: Array) -> Array:
         """Each row's entry of an array over bags: from shape (n_bags, …) to (n_rows, …)."""
+        if len(values) != self.n_bags:
+            got = f"{len(values)} entries for {self.n_bags} bags"
+            _check.refuse("values", "one entry a bag", got, "Bags.mean makes them from rows")
         return values[self.codes]
 
     def align(self, y: Any) -> NDArray[np.float64]:
@@ -291,7 +301,11 @@ class Bags:
             _check.refuse(
                 "y", "a mean for bags that have rows", f"one for bag {extra!r}", "Drop it"
             )
-        return np.array([means[bag] for bag in known], dtype=np.float64)
+        aligned = np.array([means[bag] for bag in known], dtype=np.float64)
+        if aligned.ndim != 1:
+            got = f"{aligned.ndim} dimensions"
+            _check.refuse("y", "one number a bag", got, "Map each bag to its mean")
+        return aligned
 
 
 def _as_mapping(y: Any, bags: Bags) -> Mapping[Hashable, Any] | None:
@@ -338,37 +352,62 @@ def _encode(ids: Any) -> tuple[NDArray[np.intp], NDArray[Any]]:
     """Codes in order of first appearance and the distinct ids, by hashing: linear in rows."""
     if isinstance(ids, str | bytes):
         _check.refuse("bags", "one id a row", "a single text", "Pass the column, not its name")
+    if namespace(ids) is not np:
+        ids = ids.detach().cpu().numpy()
     if hasattr(ids, "to_arrow"):
         ids = ids.to_arrow()
     if getattr(ids, "ndim", 1) != 1:
         got = f"{ids.ndim} dimensions"
         _check.refuse("bags", "one-dimensional", got, "Use Bags.from_groups for several columns")
     try:
-        array = pa.array(ids, from_pandas=True) if not _is_arrow(ids) else ids
-        chunked = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-        if isinstance(chunked, pa.DictionaryArray):
-            chunked = chunked.dictionary_decode()
-        if chunked.null_count:
+        array = (
+            ids if isinstance(ids, pa.Array | pa.ChunkedArray) else pa.array(ids, from_pandas=True)
+        )
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        if isinstance(array, pa.DictionaryArray):
+            array = array.dictionary_decode()
+        if pa.types.is_floating(array.type):
+            array = pc.add(array.cast(pa.float64()), 0.0)  # −0.0 and 0.0 are one id
+            array = pc.if_else(pc.is_nan(array), None, array)
+        if array.null_count:
             _refuse_missing()
-        encoded = chunked.dictionary_encode()
-        codes = encoded.indices.to_numpy().astype(np.intp, copy=False)
-        return codes, encoded.dictionary.to_numpy(zero_copy_only=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        encoded = array.dictionary_encode()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         return _encode_objects(list(ids))
-
-
-def _is_arrow(ids: Any) -> bool:
-    """Whether ids are an Arrow array already."""
-    return isinstance(ids, pa.Array | pa.ChunkedArray)
+    codes = encoded.indices.to_numpy().astype(np.intp, copy=False)
+    distinct = encoded.dictionary
+    if pa.types.is_temporal(distinct.type):
+        # As objects, for NumPy's dates do not hash like those of a table's index.
+        return codes, _as_objects(distinct.to_pylist())
+    return codes, distinct.to_numpy(zero_copy_only=False)
 
 
 def _encode_objects(ids: list[Hashable]) -> tuple[NDArray[np.intp], NDArray[Any]]:
-    """The same for what Arrow has no one type for: tuples, mixed types."""
-    seen: dict[Hashable, int] = {}
-    codes = np.array([seen.setdefault(i, len(seen)) for i in ids], dtype=np.intp)
-    if any(i is None or i != i for i in seen):
+    """The same for what Arrow has no one type for: tuples, mixed types, huge integers."""
+    if any(_is_missing(i) for i in ids):
         _refuse_missing()
+    seen: dict[Hashable, int] = {}
+    try:
+        codes = np.array([seen.setdefault(i, len(seen)) for i in ids], dtype=np.intp)
+    except TypeError:
+        _check.refuse("bags", "hashable ids", "others", "Turn lists into tuples, say")
     return codes, _as_objects(list(seen))
+
+
+def _is_missing(value: Any) -> bool:
+    """None, NaN, or pandas' NA, which has no truth value."""
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):
+        return type(value).__name__ == "NAType"
+
+
+def _wide(values: Any) -> NDArray[Any]:
+    """NumPy values as int64 or float64, in which sums neither overflow nor stop counting."""
+    array: NDArray[Any] = np.asarray(values)
+    if array.dtype.kind in "bi" or array.dtype in (np.uint8, np.uint16, np.uint32):
+        return array.astype(np.int64, copy=False)
+    return array if array.dtype.kind in "uO" else array.astype(np.float64, copy=False)
 
 
 def _as_objects(items: list[Any]) -> NDArray[Any]:

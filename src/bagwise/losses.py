@@ -45,7 +45,7 @@ def _xlogy(x: Array, y: Array) -> Array:
 
 
 def _inside(f: Array, high: float | None) -> Array:
-    """Predictions kept one rounding step inside (0, high), where the logarithms are finite."""
+    """Predictions kept a rounding step inside (0, high), where the logs are finite; flat beyond."""
     xp = namespace(f)
     step = xp.finfo(f.dtype).eps
     return xp.clip(f, step, None if high is None else high - step)
@@ -57,13 +57,13 @@ def _log_value(y: Array, f: Array) -> Array:
 
 
 def _log_slope(y: Array, f: Array) -> Array:
-    f = _inside(f, 1.0)
-    return (f - y) / (f * (1 - f))
+    g = _inside(f, 1.0)
+    return (f == g) * (g - y) / (g * (1 - g))
 
 
 def _log_curvature(y: Array, f: Array) -> Array:
-    f = _inside(f, 1.0)
-    return y / f**2 + (1 - y) / (1 - f) ** 2
+    g = _inside(f, 1.0)
+    return (f == g) * (y / g**2 + (1 - y) / (1 - g) ** 2)
 
 
 def _poisson_value(y: Array, f: Array) -> Array:
@@ -72,11 +72,13 @@ def _poisson_value(y: Array, f: Array) -> Array:
 
 
 def _poisson_slope(y: Array, f: Array) -> Array:
-    return 1 - y / _inside(f, None)
+    g = _inside(f, None)
+    return (f == g) * (1 - y / g)
 
 
 def _poisson_curvature(y: Array, f: Array) -> Array:
-    return y / _inside(f, None) ** 2
+    g = _inside(f, None)
+    return (f == g) * y / g**2
 
 
 #: ℓ by name. squared: (y − f)². log: −y log f − (1−y) log(1−f), f a probability.
@@ -115,6 +117,7 @@ def bag_loss(means: Array, predictions: Array, bags: Bags, loss: str = "squared"
     >>> float(bag_loss(np.array([2.0]), np.array([1.0, 5.0]), Bags([0, 0])))
     1.0
     """
+    means, predictions = _matched(means, predictions, bags)
     value = _point_loss(loss).value(means, bags.mean(predictions))
     return (_like(bags.sizes, predictions) * value).sum() / bags.n_rows
 
@@ -129,6 +132,7 @@ def instance_loss(means: Array, predictions: Array, bags: Bags, loss: str = "squ
     >>> float(instance_loss(np.array([2.0]), np.array([1.0, 5.0]), Bags([0, 0])))
     5.0
     """
+    means, predictions = _matched(means, predictions, bags)
     return _point_loss(loss).value(bags.expand(means), predictions).mean()
 
 
@@ -142,6 +146,7 @@ def within_bag_variance(predictions: Array, bags: Bags) -> Array:
     >>> float(within_bag_variance(np.array([1.0, 5.0]), Bags([0, 0])))
     4.0
     """
+    predictions = _floats(predictions)
     return ((predictions - bags.expand(bags.mean(predictions))) ** 2).mean()
 
 
@@ -234,6 +239,7 @@ def interpolating_derivatives(
     ([0.0, 2.0], [0.75, 0.75])
     """
     rho = check_rho(rho)
+    means, predictions = _matched(means, predictions, bags)
     point = _point_loss(loss)
     averages = bags.mean(predictions)
     sizes = _like(bags.sizes, predictions)
@@ -263,7 +269,30 @@ def _point_loss(loss: str) -> PointLoss:
     return LOSSES[_check.choice("loss", loss, LOSSES)]
 
 
-def _like(sizes: Array, values: Array) -> Array:
-    """Bag sizes as the kind of array that ``values`` is."""
-    xp = namespace(values)
-    return sizes if xp is np else xp.as_tensor(sizes, device=values.device)
+def _matched(means: Array, predictions: Array, bags: Bags) -> tuple[Array, Array]:
+    """Means as the kind of array that predictions are, or one sentence when shapes do not fit."""
+    predictions = _floats(predictions)
+    means = _like(means, predictions)
+    if tuple(predictions.shape) != (bags.n_rows,):
+        got = f"shape {tuple(predictions.shape)} for {bags.n_rows} rows"
+        _check.refuse("predictions", "one number a row", got, "Squeeze a last axis of one")
+    if tuple(means.shape) != (bags.n_bags,):
+        got = f"shape {tuple(means.shape)} for {bags.n_bags} bags"
+        _check.refuse("means", "one number a bag", got, "Bags.align makes them")
+    return means, predictions
+
+
+def _floats(values: Array) -> Array:
+    """A torch tensor as it is, anything else as a NumPy array of floats."""
+    if namespace(values) is not np:
+        return values
+    values = np.asarray(values)
+    return values if values.dtype.kind == "f" else values.astype(np.float64)
+
+
+def _like(values: Array, model: Array) -> Array:
+    """Values as an array of the kind, type and place of ``model``."""
+    xp = namespace(model)
+    if xp is np:
+        return np.asarray(values, dtype=model.dtype)
+    return xp.as_tensor(values, dtype=model.dtype, device=model.device)

@@ -42,6 +42,12 @@ class Spectrum:
         u_j: the response along each direction.
     ridge : float
         The ridge of the problem.
+    root : ndarray of shape (r, n_features)
+        RᵀR = A without the ridge.
+    target : ndarray of shape (r,)
+        Rᵀ target = c.
+    left : float
+        What no θ explains: Σ_a k_a ȳ_a² − ‖target‖².
     trusted : bool
         Whether every direction is known to nine digits or so.
     """
@@ -50,12 +56,20 @@ class Spectrum:
     share: FloatArray
     loads: FloatArray
     ridge: float
+    root: FloatArray
+    target: FloatArray
+    left: float
     trusted: bool
 
     def slack(self, rhos: FloatArray) -> FloatArray:
         """t_j(ρ) = (1 − λ_j)/(λ_j + ρ(1 − λ_j)), shape (r, n_rhos); shrinking takes ρ t_j."""
         rest = (1 - self.share)[:, None]
         return np.asarray(rest / (self.share[:, None] + rhos * rest))
+
+    def misfit(self, rhos: FloatArray) -> FloatArray:
+        """Σ_a k_a (ȳ_a − f̄_a)² for each ρ, shape (n_rhos,), as a sum of squares."""
+        residuals = self.target - self.coef(rhos) @ self.root.T
+        return np.asarray(self.left + np.square(residuals).sum(axis=1))
 
     def coef(self, rhos: FloatArray) -> FloatArray:
         """θ(ρ) for each ρ, shape (n_rhos, n_features)."""
@@ -68,23 +82,33 @@ def spectrum_of_statistics(
     statistics: AggregateStatistics, fit_intercept: bool, ridge: float
 ) -> Spectrum:
     """Decomposition of the sums A, W, c themselves: fast, and exact unless X is ill-conditioned."""
-    A, c = statistics.between, statistics.cross
+    A, c, square = statistics.between, statistics.cross, statistics.response_square
     if not fit_intercept:
-        n, mean = statistics.n_rows, statistics.mean
+        n, mean, response = statistics.n_rows, statistics.mean, statistics.response_mean
         A = A + n * np.outer(mean, mean)
-        c = c + n * statistics.response_mean * mean
-    A = A + ridge * np.eye(len(A))
-    scale = _column_scale(A + statistics.within, statistics, fit_intercept)
+        c, square = c + n * response * mean, square + n * response**2
+    penalised = A + ridge * np.eye(len(A))
+    scale = _column_scale(penalised + statistics.within, statistics, fit_intercept)
     active = scale > 0
-    total = (A + statistics.within) * np.outer(scale, scale)
+    total = (penalised + statistics.within) * np.outer(scale, scale)
     size, axes = np.linalg.eigh(total[np.ix_(active, active)])
     kept = size > LOST * max(size[-1:].max(initial=0), 0)
     to_unit = _unscaled(axes[:, kept], np.sqrt(size[kept]), scale)
-    share, turn = np.linalg.eigh(to_unit.T @ A @ to_unit)
+    share, turn = np.linalg.eigh(to_unit.T @ penalised @ to_unit)
     trusted = bool(size.min(initial=1) > TRUSTED and share.min(initial=1) > TRUSTED)
     known = (share > LOST) & _within_rank(statistics, len(share), fit_intercept, ridge)[::-1]
     basis, share = to_unit @ turn[:, known], np.minimum(share[known], 1)
-    return Spectrum(basis, share, basis.T @ c / np.sqrt(share), ridge, trusted)
+
+    power, lines = np.linalg.eigh(A * np.outer(scale, scale))
+    seen = (power > LOST * power[-1]) & _within_rank(statistics, len(A), fit_intercept, 0.0)[::-1]
+    safe = np.where(active, scale, 1.0)
+    root = np.sqrt(power[seen])[:, None] * (lines[:, seen] / safe[:, None]).T
+    target = lines[:, seen].T @ (scale * c) / np.sqrt(power[seen])
+    # As many directions as bags explain every response; what else is left is rounding.
+    spare = statistics.n_bags - fit_intercept - seen.sum()
+    left = max(square - float(target @ target), 0.0) if spare > 0 else 0.0
+    loads = basis.T @ c / np.sqrt(share)
+    return Spectrum(basis, share, loads, ridge, root, target, left, trusted)
 
 
 def spectrum_of_rows(rows: Rows, fit_intercept: bool, ridge: float) -> Spectrum:
@@ -106,18 +130,27 @@ def spectrum_of_rows(rows: Rows, fit_intercept: bool, ridge: float) -> Spectrum:
     scale = _column_scale(stack.T @ stack, statistics, fit_intercept)
     active = scale > 0
     left, size, axes = np.linalg.svd(stack[:, active] * scale[active], full_matrices=False)
-    # Rounding of an entry is relative to its offset, so a large offset hides small directions.
-    spread = np.sqrt(np.diag(statistics.between + statistics.within)[active] / statistics.n_rows)
-    offset = (np.abs(statistics.mean[active]) / spread).max(initial=0) if fit_intercept else 0
     unit = EPS * max(64, d)
-    kept = size > unit * (1 + offset) * size[:1].max(initial=0)
+    kept = size > unit * size[:1].max(initial=0)
+    if fit_intercept:
+        # Rounding of an entry is relative to its offset, and hides directions weaker than that.
+        noise = 8 * EPS * np.abs(statistics.mean[active]) * np.sqrt(statistics.n_rows)
+        kept &= size > np.linalg.norm(axes * (noise * scale[active]), axis=1)
     to_unit = _unscaled(axes[kept].T, size[kept], scale)
     turn_left, cosine, turn = np.linalg.svd(left[: len(upper), kept], full_matrices=False)
     known = cosine > 10 * unit
     known &= _within_rank(statistics, len(cosine), fit_intercept, ridge)
     basis = to_unit @ turn[known].T
-    share = np.minimum(cosine[known], 1) ** 2
-    return Spectrum(basis, share, turn_left[:, known].T @ target, ridge, trusted=True)
+    return Spectrum(
+        basis=basis,
+        share=np.minimum(cosine[known], 1) ** 2,
+        loads=turn_left[:, known].T @ target,
+        ridge=ridge,
+        root=upper[:d],
+        target=target[:d],
+        left=float(with_response[d, d] ** 2),
+        trusted=True,
+    )
 
 
 def _within_rank(

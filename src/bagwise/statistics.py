@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, TypeAlias
@@ -87,8 +87,7 @@ class AggregateStatistics:
         """
         names = _get_feature_names(X)
         X = check_array(X, accept_sparse="csr", dtype=(np.float64, np.float32))
-        bags = as_bags(bags, X.shape[0])
-        statistics = Rows(X, bags.align(y), bags).statistics
+        statistics = Rows(X, *read_bags(y, bags, X.shape[0])).statistics
         return replace(statistics, feature_names=None if names is None else tuple(names))
 
     @classmethod
@@ -111,7 +110,13 @@ class AggregateStatistics:
         if not (other.n_rows < self.n_rows and other.n_bags < self.n_bags):
             got = f"{other.n_bags} bags from {self.n_bags}"
             _check.refuse("the subtracted part", "smaller than the whole", got, "Swap the two")
-        return self._merged(other, -1)
+        rest = self._merged(other, -1)
+        spreads = np.minimum(np.diag(rest.between), np.diag(rest.within))
+        floor = -1e-6 * np.diag(self.between + self.within)
+        if rest.n_rows < rest.n_bags or np.any(spreads < floor):
+            got = "one with more variation than the whole"
+            _check.refuse("the subtracted part", "a part of the whole", got, "Check its rows")
+        return rest
 
     def _match(self, other: AggregateStatistics) -> None:
         if self.feature_names != other.feature_names or self.n_features != other.n_features:
@@ -142,11 +147,11 @@ class AggregateStatistics:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the statistics as an .npz file of plain arrays."""
-        arrays = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
+        arrays: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
         if self.feature_names is None:
             del arrays["feature_names"]
         with open(path, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> AggregateStatistics:
@@ -158,6 +163,10 @@ class AggregateStatistics:
             d = len(arrays["mean"])
             for name, shape in _SHAPES.items():
                 arrays[name] = _number_array(arrays[name]).reshape([d] * shape)
+            if not 1 <= arrays["n_bags"] <= arrays["n_rows"] or (
+                names is not None and len(names) != d
+            ):
+                raise ValueError("sizes that do not fit together")
             return cls(
                 feature_names=None if names is None else tuple(names.tolist()),
                 **{k: v if v.ndim else v.item() for k, v in arrays.items()},
@@ -191,15 +200,20 @@ def _number_array(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def as_bags(bags: Any, n_rows: int) -> Bags:
-    """Bags of a table with n_rows rows; None means every row is its own bag."""
-    if not isinstance(bags, Bags):
-        bags = Bags(np.arange(n_rows) if bags is None else bags)
-    groups: Bags = bags
+def read_bags(y: Any, bags: Any, n_rows: int) -> tuple[FloatArray, Bags]:
+    """Mean of each bag, and the bags of a table with n_rows rows; None makes every row a bag."""
+    if bags is None:
+        if isinstance(y, Mapping):
+            got = "bags=None with a mapping"
+            _check.refuse("bags", "given when y maps bags to means", got, "Pass one id a row")
+        # One entry a row, whatever index a Series carries.
+        groups = Bags(np.arange(n_rows))
+        return groups.align(np.asarray(y)), groups
+    groups = bags if isinstance(bags, Bags) else Bags(bags)
     if groups.n_rows != n_rows:
         got = f"{groups.n_rows} ids for {n_rows} rows"
         _check.refuse("bags", "one id a row of X", got, "Check that both come from one table")
-    return groups
+    return groups.align(y), groups
 
 
 class Rows:

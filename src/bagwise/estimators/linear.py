@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from bagwise import _check
 from bagwise.bags import Bags
 from bagwise.estimators.tuning import (
+    ALMOST_ALONE,
     RHOS,
     RhoPath,
     generalised_cross_validation,
@@ -23,7 +24,7 @@ from bagwise.estimators.tuning import (
 )
 from bagwise.losses import check_rho
 from bagwise.spectrum import Spectrum, spectrum_of_rows, spectrum_of_statistics
-from bagwise.statistics import AggregateStatistics, FloatArray, Rows, as_bags
+from bagwise.statistics import AggregateStatistics, FloatArray, Rows, read_bags
 
 CHOICES = ("loo", "gcv")
 
@@ -106,7 +107,11 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
             spectrum = spectrum_of_rows(rows, self.fit_intercept, self.ridge)
         if self.rho == "gcv":
             return self._finish_by_gcv(rows.statistics, spectrum)
-        scores = leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
+        scores, least_gap = leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
+        if least_gap < ALMOST_ALONE:
+            # 1 − h of such a bag is a difference of nearly equal numbers: it takes all digits.
+            spectrum = spectrum_of_rows(rows, self.fit_intercept, self.ridge)
+            scores, _ = leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
         return self._finish(rows.statistics, spectrum, "loo", scores)
 
     def fit_statistics(self, statistics: AggregateStatistics) -> Self:
@@ -120,6 +125,7 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         self._check_parameters()
         self._refuse_one_bag(statistics)
         self.n_features_in_ = statistics.n_features
+        self.__dict__.pop("feature_names_in_", None)
         if statistics.feature_names is not None:
             self.feature_names_in_ = np.array(statistics.feature_names, dtype=object)
         spectrum = spectrum_of_statistics(statistics, self.fit_intercept, self.ridge)
@@ -134,6 +140,8 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         seen: AggregateStatistics | None = getattr(self, "statistics_", None)
         X, responses, groups = self._validate(X, y, bags, reset=seen is None)
         batch = Rows(X, responses, groups).statistics
+        names = getattr(self, "feature_names_in_", None)
+        batch = replace(batch, feature_names=None if names is None else tuple(names))
         statistics = batch if seen is None else seen + batch
         self.fit_statistics(statistics)
         self.statistics_ = statistics
@@ -151,9 +159,9 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         A bag weighs as much as its rows: 1 each, or their ``sample_weight``.
         """
         predictions = self.predict(X)
-        groups = as_bags(bags, len(predictions))
+        means, groups = read_bags(y, bags, len(predictions))
         weights = groups.sizes if sample_weight is None else groups.sum(sample_weight)
-        return float(r2_score(groups.align(y), groups.mean(predictions), sample_weight=weights))
+        return float(r2_score(means, groups.mean(predictions), sample_weight=weights))
 
     def _check_parameters(self) -> None:
         if isinstance(self.rho, str):
@@ -162,6 +170,9 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
                 _check.refuse("rho", "in [0, 1], 'loo' or 'gcv'", got, "Check the spelling")
         else:
             check_rho(self.rho)
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            got = f"fit_intercept={self.fit_intercept!r}"
+            _check.refuse("fit_intercept", "True or False", got, "True is usual")
         _check.number("ridge", self.ridge, low=0, high=np.finfo(float).max, remedy="0 is none")
 
     def _refuse_one_bag(self, statistics: AggregateStatistics) -> None:
@@ -171,15 +182,14 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
 
     def _validate(self, X: Any, y: Any, bags: Any, reset: bool) -> tuple[Any, FloatArray, Bags]:
         """Rows, bag means and bags, or one sentence about what is wrong with them."""
-        if bags is None:
-            if isinstance(y, Mapping):
-                got = "bags=None with a mapping"
-                _check.refuse("bags", "given when y maps bags to means", got, "Pass one id a row")
+        n_rows = _num_samples(X)
+        if bags is None and not isinstance(y, Mapping):
             X, y = self._validate_features(X, reset, y)
-            return X, y, as_bags(None, X.shape[0])
-        X = self._validate_features(X, reset)
-        groups = as_bags(bags, X.shape[0])
-        return X, groups.align(y), groups
+            return X, *read_bags(y, None, n_rows)
+        # What can fail without touching the model goes first; an empty X has the better sentence.
+        if n_rows:
+            y, bags = read_bags(y, bags, n_rows)
+        return self._validate_features(X, reset), y, bags
 
     def _validate_features(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
         """X (and y) as scikit-learn checks them, with a remedy for text."""
@@ -202,6 +212,7 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         self, statistics: AggregateStatistics, spectrum: Spectrum, method: str, scores: FloatArray
     ) -> Self:
         """Fitted attributes from the decomposition and the scores of its path."""
+        self.__dict__.pop("statistics_", None)
         coefficients = spectrum.coef(RHOS)
         path = RhoPath(
             RHOS, coefficients, self._intercept(statistics, coefficients), scores, method, np.nan

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 #: the 101 rhos of a path: 0, then even steps of the logarithm from 1e-5 to 1
 RHOS: FloatArray = np.concatenate([[0.0], np.geomspace(1e-5, 1.0, 100)])
-# A bag that keeps less than this of its own response is taken to determine a direction alone.
-ALONE = 1e-7
-# Below this 1 − h_a is rounding.
-UNTOLD = 1e-10
+# 1 − h_a below which sums of squares do not tell it well enough...
+ALMOST_ALONE = 1e-6
+# ...and below which it is rounding: the bag determines a direction alone.
+ALONE = 1e-11
+UNTOLD = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +59,9 @@ class RhoPath:
         """The rho of the least score; the largest of several, and 1 when there are no scores."""
         if np.isnan(self.scores).all():
             return 1.0
-        backwards = self.scores[::-1]
-        return float(self.rhos[::-1][np.nanargmin(backwards)])
+        # Scores that differ by rounding are one score.
+        good = self.scores <= np.nanmin(self.scores) * (1 + 1e-9)
+        return float(self.rhos[good].max())
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the scores against rho, with the rho of the model marked; needs bagwise[plot]."""
@@ -83,8 +85,8 @@ class RhoPath:
 
 def leave_one_out(
     spectrum: Spectrum, rows: Rows, fit_intercept: bool, rhos: FloatArray
-) -> FloatArray:
-    r"""(1/m) Σ_a k_a (r_a / (1 − h_a))² for each rho, without refitting.
+) -> tuple[FloatArray, float]:
+    r"""(1/m) Σ_a k_a (r_a / (1 − h_a))² for each rho, without refitting, and the least 1 − h_a(0).
 
     In the orthonormal coordinates U_aj = √k_a x̄_aᵀb_j/√λ_j and with t_j(ρ) of `Spectrum.slack`,
 
@@ -103,7 +105,7 @@ def leave_one_out(
     to_unit = spectrum.basis / np.sqrt(spectrum.share)
     freedom = rows.bags.n_bags - fit_intercept - len(spectrum.share)
     interpolates = freedom <= 0 and spectrum.ridge == 0
-    squares, count = np.zeros(len(rhos)), 0
+    squares, count, least_gap = np.zeros(len(rhos)), 0, 1.0
     for part, block in rows.between_blocks(centre):
         root = np.sqrt(sizes[part])
         U = (root[:, None] * block) @ to_unit
@@ -113,6 +115,7 @@ def leave_one_out(
         top, bottom = U @ (rhos * pull), squared @ (rhos * slack)
         top += residual[:, None]
         bottom += gap[:, None]
+        least_gap = min(least_gap, float(gap.min()))
         alone = interpolates | (gap < ALONE)
         top[alone], bottom[alone] = U[alone] @ pull, squared[alone] @ slack
         told = bottom[:, -1] > UNTOLD
@@ -120,7 +123,8 @@ def leave_one_out(
         top /= bottom
         squares += np.einsum("ij,ij->j", top, top)
         count += int(told.sum())
-    return squares / count if count else np.full(len(rhos), np.nan)
+    least_gap = 1.0 if interpolates else least_gap
+    return (squares / count if count else np.full(len(rhos), np.nan)), least_gap
 
 
 def generalised_cross_validation(
@@ -131,23 +135,21 @@ def generalised_cross_validation(
 ) -> FloatArray:
     r"""(1/m) RSS / (1 − tr H / m)² for each rho, from the statistics alone.
 
-    RSS = E + ρ² Σ_j u_j² t_j² and m − tr H = G + ρ Σ_j t_j, where E and G belong to ρ = 0. With as
-    many directions as bags E = G = 0, rho cancels, and ρ = 0 is the limit.
+    m − tr H = G + ρ Σ_j s_j t_j with s_j the share of a direction that the bags see and not the
+    ridge. With as many directions as bags and no ridge, RSS = ρ² Σ_j u_j² t_j² and G = 0: rho
+    cancels, and ρ = 0 is the limit.
     """
     m, ridge = statistics.n_bags, spectrum.ridge
     slack = spectrum.slack(rhos)
-    # With a ridge, part of each direction is seen by the penalty and not by the bags.
-    seen = 1 - ridge * np.square(spectrum.basis).sum(axis=0) / spectrum.share
-    square = statistics.response_square
-    if not fit_intercept:
-        square += statistics.n_rows * statistics.response_mean**2
-    left = square - np.square(spectrum.loads).sum()
-    freedom = m - fit_intercept - seen.sum()
-    misfit = np.square(spectrum.loads[:, None] * slack).sum(axis=0)
+    seen = np.square(spectrum.root @ spectrum.basis).sum(axis=0) / spectrum.share
+    unseen = ridge * np.square(spectrum.basis).sum(axis=0) / spectrum.share
+    # seen + unseen = 1: of each pair the smaller one has the digits.
+    mostly = seen > unseen
+    freedom = m - fit_intercept - mostly.sum() + unseen[mostly].sum() - seen[~mostly].sum()
     loss = (seen[:, None] * slack).sum(axis=0)
-    if freedom > ALONE:
-        penalty = ridge * np.square(spectrum.coef(rhos)).sum(axis=1) if ridge else 0.0
-        misfit = max(left, 0) + rhos**2 * misfit - penalty
-        loss = freedom + rhos * loss
-    with np.errstate(invalid="ignore"):
+    if freedom > ALONE * m:
+        misfit, loss = spectrum.misfit(rhos), freedom + rhos * loss
+    else:
+        misfit = np.square(spectrum.loads[:, None] * slack).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(loss > UNTOLD, m * misfit / loss**2, np.nan))
