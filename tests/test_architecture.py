@@ -21,6 +21,7 @@ FLOW = [
     "losses",
     "statistics",
     "spectrum",
+    "snr",
     "theory",
     "simulate",
     "planning",

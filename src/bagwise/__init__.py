@@ -6,12 +6,17 @@ Read the package in the order the data flows; a module imports only from those a
     losses      bag-level, instance-level and interpolating losses, with derivatives
     statistics  A, W, c: all that a linear model needs of a table
     spectrum    one decomposition of them, every rho
+    snr         signal and noise from them
+    theory      exact risk of linear models, one result a file
+    simulate    the same, drawn
+    planning    theory -> Plan: bag size, rho, expected error, and why
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
     experiments one file an experiment, run(...) -> table
     reports     table -> picture
     cli         the command line
 """
 
+from bagwise import theory as theory
 from bagwise.bags import Bags as Bags
 from bagwise.estimators.linear import AggregateLinearRegression as AggregateLinearRegression
 from bagwise.losses import Derivatives as Derivatives
@@ -20,4 +25,8 @@ from bagwise.losses import instance_loss as instance_loss
 from bagwise.losses import interpolating_derivatives as interpolating_derivatives
 from bagwise.losses import interpolating_loss as interpolating_loss
 from bagwise.losses import within_bag_variance as within_bag_variance
+from bagwise.planning import Plan as Plan
+from bagwise.planning import plan as plan
+from bagwise.simulate import simulate as simulate
+from bagwise.snr import estimate_snr as estimate_snr
 from bagwise.statistics import AggregateStatistics as AggregateStatistics

@@ -32,8 +32,9 @@ def number(
 
 def _interval(low: float, high: float, above: bool) -> str:
     """Words for the numbers in [low, high] or (low, high]."""
-    if math.isinf(high):
-        return "a number" if math.isinf(low) else f"{'above' if above else 'at least'} {low:g}"
+    if high > 1e100:
+        least = "a number" if low < -1e100 else f"{'above' if above else 'at least'} {low:g}"
+        return least if math.isinf(high) else f"{least} and finite"
     return f"in {'(' if above else '['}{low:g}, {high:g}]"
 
 

@@ -168,6 +168,8 @@ def _replicate(setting: _Setting, rng: np.random.Generator) -> FloatArray:
     lower = np.linalg.cholesky(total)
     halfway = np.linalg.solve(lower, np.linalg.solve(lower, A).T)
     share, turn = np.linalg.eigh((halfway + halfway.T) / 2)
+    # Directions beyond the number of bags have no share; rounding must not give them one.
+    share[: max(d - len(sizes), 0)] = 0
     share = np.clip(share, 0, 1)[:, None]
     V = np.linalg.solve(lower.T, turn)
     gain = 1 / (share + setting.rhos * (1 - share))

@@ -111,6 +111,14 @@ def spectrum_of_statistics(
     return Spectrum(basis, share, loads, ridge, root, target, left, trusted)
 
 
+def feature_rank(statistics: AggregateStatistics) -> int:
+    """Number of directions in which the rows vary, as far as sums of squares tell."""
+    total = statistics.between + statistics.within
+    scale = _column_scale(total, statistics, fit_intercept=True)
+    size = np.linalg.eigvalsh(total * np.outer(scale, scale))
+    return int((size > LOST * size[-1]).sum()) if size[-1] > 0 else 0
+
+
 def spectrum_of_rows(rows: Rows, fit_intercept: bool, ridge: float) -> Spectrum:
     """The same from orthogonal factors of the rows, which keep twice the digits.
 

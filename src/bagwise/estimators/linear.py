@@ -21,12 +21,13 @@ from bagwise.estimators.tuning import (
     RhoPath,
     generalised_cross_validation,
     leave_one_out,
+    theoretical_rho,
 )
 from bagwise.losses import check_rho
 from bagwise.spectrum import Spectrum, spectrum_of_rows, spectrum_of_statistics
 from bagwise.statistics import AggregateStatistics, FloatArray, Rows, read_bags
 
-CHOICES = ("loo", "gcv")
+CHOICES = ("loo", "gcv", "theory")
 
 
 class AggregateLinearRegression(RegressorMixin, BaseEstimator):
@@ -38,10 +39,10 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    rho : float in [0, 1], "loo" or "gcv"
+    rho : float in [0, 1], "loo", "gcv" or "theory"
         0 is the bag-level loss (no bias, more variance), 1 the instance-level loss. "loo" chooses
-        by exact leave-one-bag-out error, "gcv" by generalised cross-validation; neither sees a
-        row's response.
+        by exact leave-one-bag-out error, "gcv" by generalised cross-validation, "theory" by the
+        least risk at the signal and noise that `estimate_snr` finds; none sees a row's response.
     fit_intercept : bool
         Whether to fit b.
     ridge : float
@@ -53,7 +54,7 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
     intercept_ : float
     rho_ : float
         The rho in use.
-    rho_source_ : {"given", "loo", "gcv"}
+    rho_source_ : {"given", "loo", "gcv", "theory"}
         Where `rho_` comes from. Statistics alone cannot leave a bag out, so after `fit_statistics`
         and `partial_fit` "loo" is answered by "gcv", and this says so.
     path_ : RhoPath
@@ -167,7 +168,9 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         if isinstance(self.rho, str):
             if self.rho not in CHOICES:
                 got = f"rho={self.rho!r}"
-                _check.refuse("rho", "in [0, 1], 'loo' or 'gcv'", got, "Check the spelling")
+                _check.refuse(
+                    "rho", "in [0, 1], 'loo', 'gcv' or 'theory'", got, "Check the spelling"
+                )
         else:
             check_rho(self.rho)
         if not isinstance(self.fit_intercept, bool | np.bool_):
@@ -217,9 +220,12 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         path = RhoPath(
             RHOS, coefficients, self._intercept(statistics, coefficients), scores, method, np.nan
         )
-        given = not isinstance(self.rho, str)
-        self.rho_ = float(self.rho) if given else path.best_rho
-        self.rho_source_ = "given" if given else method
+        if not isinstance(self.rho, str):
+            self.rho_, self.rho_source_ = float(self.rho), "given"
+        elif self.rho == "theory":
+            self.rho_, self.rho_source_ = theoretical_rho(statistics), "theory"
+        else:
+            self.rho_, self.rho_source_ = path.best_rho, method
         self.path_ = replace(path, rho=self.rho_)
         self.coef_ = spectrum.coef(np.array([self.rho_]))[0]
         self.intercept_ = float(self._intercept(statistics, self.coef_))

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bagwise._extras import need
-from bagwise.spectrum import Spectrum
+from bagwise.snr import estimate_snr
+from bagwise.spectrum import Spectrum, feature_rank
 from bagwise.statistics import AggregateStatistics, FloatArray, Rows
+from bagwise.theory import best_rho
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,3 +155,13 @@ def generalised_cross_validation(
         misfit = np.square(spectrum.loads[:, None] * slack).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(loss > UNTOLD, m * misfit / loss**2, np.nan))
+
+
+def theoretical_rho(statistics: AggregateStatistics) -> float:
+    """The rho of least risk by the theory, at the signal and noise that the statistics show."""
+    k = statistics.n_rows / statistics.n_bags
+    if k == 1:
+        return 1.0
+    found = estimate_snr(statistics)
+    psi = (statistics.n_rows - 1) / feature_rank(statistics)
+    return float(best_rho(k, psi, found.signal, found.noise))

@@ -1,0 +1,217 @@
+"""Pictures of the paper's figures and of our own three: one function each, and one that saves."""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bagwise._extras import need
+from bagwise.experiments import chosen_rho, figure1, figure2
+from bagwise.experiments.figure import FigureData
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, with markers and dashes that tell them apart in grey.
+LOOKS = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", "--", "s"),
+    ("#009E73", "-.", "^"),
+    ("#CC79A7", ":", "D"),
+)
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "0.92",
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.6,
+    "svg.hashsalt": "bagwise",
+}
+
+
+def draw(data: FigureData) -> Figure:
+    """The picture of an experiment."""
+    pyplot = need("matplotlib.pyplot", "plot")
+    with pyplot.rc_context(STYLE):
+        figure: Figure = DRAWINGS[data.name](data, pyplot)
+    return figure
+
+
+def save(data: FigureData, out: Path) -> list[Path]:
+    """Write picture (PNG and SVG), numbers (CSV), and parameters with versions (JSON)."""
+    out.mkdir(parents=True, exist_ok=True)
+    paths = [out / f"{data.name}.{ending}" for ending in ("png", "svg", "csv", "json")]
+    figure = draw(data)
+    figure.savefig(paths[0], dpi=200)
+    figure.savefig(paths[1], metadata={"Date": None})
+    need("matplotlib.pyplot", "plot").close(figure)
+    with paths[2].open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(data.columns)
+        writer.writerows(zip(*(column.tolist() for column in data.columns.values()), strict=True))
+    made_with = {name: version(name) for name in ("bagwise", "numpy", "scipy", "matplotlib")}
+    made_with["python"] = platform.python_version()
+    claims = [{"text": c.text, "holds": c.holds, "evidence": c.evidence} for c in data.claims]
+    content = {"name": data.name, "parameters": data.parameters, "claims": claims}
+    paths[3].write_text(json.dumps(content | {"versions": made_with}, indent=2) + "\n")
+    return paths
+
+
+def _figure1(data: FigureData, pyplot: Any) -> Figure:
+    titles = {"snr": "SNR", "k": "bag size k", "psi": "ψ = n/d"}
+    figure, grid = pyplot.subplots(3, 3, figsize=(7.2, 6.6), sharex=True, layout="constrained")
+    for axes_row, (row, values) in zip(grid, figure1.VALUES.items(), strict=True):
+        others = ", ".join(f"{titles[n]} = {v:g}" for n, v in figure1.BASE.items() if n != row)
+        for axes, part in zip(axes_row, figure1.PARTS, strict=True):
+            for value, (colour, dash, _) in zip(values, LOOKS, strict=False):
+                curve = data.where(row=row, **{row: value})
+                label = f"{titles[row]} = {value:g}"
+                axes.plot(curve["rho"], curve[part], dash, color=colour, label=label)
+                if part == "risk":
+                    best = np.argmin(curve[part])
+                    axes.plot(
+                        curve["rho"][best], curve[part][best], "o", color=colour, markersize=4
+                    )
+            axes.set_ylim(bottom=0)
+        axes_row[0].set_ylabel(f"effect of {titles[row]}\n({others})")
+        axes_row[1].legend()
+    for axes, part in zip(grid[0], figure1.PARTS, strict=True):
+        axes.set_title(part + (" (dots: the best ρ)" if part == "risk" else ""))
+    for axes in grid[-1]:
+        axes.set_xlabel("ρ")
+    return figure  # type: ignore[no-any-return]
+
+
+def _figure2(data: FigureData, pyplot: Any) -> Figure:
+    figure, axes = pyplot.subplots(figsize=(4.6, 3.2), layout="constrained")
+    for place, (psi, look) in enumerate(zip(figure2.PSI, LOOKS, strict=True)):
+        curve = data.where(psi=psi)
+        # Lines that share 1 and 5 are set apart by a hair.
+        shifted = curve["best_k"] + 0.05 * (place - 1.5)
+        axes.step(np.log10(curve["rho"]), shifted, look[1], color=look[0], label=f"ψ = {psi:g}")
+    axes.set_yticks(figure2.SIZES)
+    axes.set(xlabel="log₁₀ ρ", ylabel="best bag size k of 1 … 5")
+    axes.set_title("Label privacy, n → ∞: from single rows to the largest bags")
+    axes.legend()
+    return figure  # type: ignore[no-any-return]
+
+
+def _figure3(data: FigureData, pyplot: Any) -> Figure:
+    figure, grid = pyplot.subplots(1, 3, figsize=(7.2, 2.7), layout="constrained")
+    for axes, part in zip(grid, ("bias", "variance", "risk"), strict=True):
+        for k, (colour, dash, marker) in zip(np.unique(data.columns["k"]), LOOKS, strict=False):
+            line = data.where(k=k)
+            x, error = line["rho"], 2 * line[f"{part}_error"]
+            axes.plot(x, line[f"{part}_theory"], dash, color=colour, label=f"k = {k}")
+            axes.errorbar(x, line[part], error, fmt=marker, color=colour, markersize=4, capsize=2)
+        axes.set(xlabel="ρ", title=part)
+        axes.set_xscale("symlog", linthresh=0.01)
+        axes.set_xticks([0, 0.01, 0.1, 1], ["0", "0.01", "0.1", "1"])
+        axes.set_ylim(bottom=0)
+    parameters = data.parameters
+    figure.suptitle(
+        f"Lines: theory. Dots: {parameters['repeats']} draws at d = {parameters['n_features']}, "
+        f"ψ = {parameters['psi']:g}, SNR = {parameters['snr']:g}, ± 2 standard errors",
+        fontsize=9,
+    )
+    grid[0].legend()
+    return figure  # type: ignore[no-any-return]
+
+
+def _double_descent(data: FigureData, pyplot: Any) -> Figure:
+    figure, axes = pyplot.subplots(figsize=(5.4, 3.4), layout="constrained")
+    psi = data.parameters["psi"]
+    limit, best, dots = (data.where(kind=kind) for kind in ("limit", "best rho", "simulated"))
+    for side in (limit["k"] < psi, limit["k"] > psi):
+        label = "bag-level loss, ρ → 0" if side[0] else None
+        axes.plot(limit["k"][side], limit["risk"][side], color=LOOKS[0][0], label=label)
+    axes.errorbar(
+        *(dots["k"], dots["risk"], 2 * dots["error"]),
+        **{"fmt": "o", "color": LOOKS[0][0], "markersize": 4, "capsize": 2},
+        label=f"simulated, d = {data.parameters['n_features']}",
+    )
+    axes.plot(best["k"], best["risk"], LOOKS[1][1], color=LOOKS[1][0], label="best ρ")
+    axes.axhline(1, color="0.5", linestyle=":", label="predicting the mean")
+    axes.axvline(psi, color="0.7", linewidth=0.8)
+    axes.annotate("as many bags as features", (psi, 20), (1.15 * psi, 20), fontsize=8, color="0.3")
+    axes.set(xscale="log", yscale="log", xlabel="bag size k", ylabel="risk / signal variance")
+    axes.set_xticks([1, 2, 4, 10, 25], ["1", "2", "4", "10", "25"])
+    axes.minorticks_off()
+    axes.set_title(
+        f"Double descent in the bag size (ψ = {psi:g}, SNR = {data.parameters['snr']:g})"
+    )
+    axes.legend()
+    return figure  # type: ignore[no-any-return]
+
+
+def _private_bags(data: FigureData, pyplot: Any) -> Figure:
+    figure, grid = pyplot.subplots(1, 2, figsize=(7.2, 3.2), sharey=True, layout="constrained")
+    titles = {"risk": "finite n: bias and sampling noise count", "limit": "the theorem's limit"}
+    k, rho = np.unique(data.columns["k"]), np.unique(data.columns["rho"])
+    for axes, (part, title) in zip(grid, titles.items(), strict=True):
+        table = data.columns[part].reshape(len(k), len(rho)).T
+        shown = axes.pcolormesh(k, rho, np.log10(table), cmap="cividis_r", shading="nearest")
+        least = np.argmin(data.columns[part])
+        spot = data.columns["k"][least], data.columns["rho"][least]
+        axes.plot(
+            *spot, "*", color="#D55E00", markersize=13, markeredgecolor="white", clip_on=False
+        )
+        where = f"best: k = {spot[0]:g}, ρ = {spot[1]:.2g}"
+        axes.set(xscale="log", yscale="log", xlabel="bag size k", title=f"{title}\n{where}")
+        axes.set_xticks([1, 3, 10, 30, 100], ["1", "3", "10", "30", "100"])
+        axes.minorticks_off()
+        axes.grid(visible=False)
+        figure.colorbar(shown, ax=axes, label="log₁₀ risk")
+    grid[0].set_ylabel("ρ")
+    p = data.parameters
+    text = f"n = {p['n_rows']:,}, d = {p['n_features']}, ε = {p['epsilon']:g}, SNR = {p['snr']:g}"
+    figure.suptitle(f"Risk under label privacy ({text})", fontsize=9)
+    return figure  # type: ignore[no-any-return]
+
+
+def _chosen_rho(data: FigureData, pyplot: Any) -> Figure:
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(7.2, 3.2), layout="constrained")
+    floor = 3e-6
+    for method, (colour, _, marker) in zip(chosen_rho.METHODS, LOOKS, strict=False):
+        lines = data.where(method=method)
+        x, y = (np.maximum(lines[name], floor) for name in ("oracle_rho", "rho"))
+        left.loglog(x, y, marker, color=colour, markersize=4, alpha=0.7, label=method)
+    left.plot([floor, 1], [floor, 1], color="0.5", linewidth=0.8)
+    ticks = [floor, 1e-4, 1e-2, 1]
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_ticks(ticks, ["0", "10⁻⁴", "0.01", "1"])
+        axis.set_minor_locator(pyplot.NullLocator())
+    left.set(xlabel="rho of the oracle", ylabel="rho chosen from bags alone")
+    left.legend()
+    values = [100 * v for v in chosen_rho.excess(data).values()]
+    boxes = right.boxplot(values, widths=0.5, showfliers=False, medianprops={"color": "black"})
+    for line, (colour, _, _) in zip(boxes["boxes"], LOOKS, strict=False):
+        line.set_color(colour)
+    medians = [
+        f"{m}\nmedian {np.median(v):.1f} %" for m, v in zip(chosen_rho.METHODS, values, strict=True)
+    ]
+    right.set_xticks(range(1, len(values) + 1), medians)
+    right.set(ylabel="risk beyond the oracle's (%)")
+    figure.suptitle(f"Choosing rho on {data.parameters['problems']} random problems", fontsize=9)
+    return figure  # type: ignore[no-any-return]
+
+
+DRAWINGS = {
+    "figure1": _figure1,
+    "figure2": _figure2,
+    "figure3": _figure3,
+    "double_descent": _double_descent,
+    "private_bags": _private_bags,
+    "chosen_rho": _chosen_rho,
+}
