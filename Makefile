@@ -19,6 +19,8 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/bags.py
 	$(BIN)/python benchmarks/linear.py
+	$(BIN)/python benchmarks/theory.py
+	$(BIN)/python benchmarks/agreement.py
 
 docs: $(STAMP)
 	$(BIN)/zensical build --clean --strict

@@ -20,7 +20,7 @@ def nonnegative(coefficients):
 
 
 def printed_bias(rho, k, psi):
-    """Theorem 3.1 as printed: the fixed point α* cleared of fractions, then the formula."""
+    """Theorem 2.5 as printed: the fixed point α* cleared of fractions, then the formula."""
     rho, k, psi = (mp.mpf(float(x)) for x in (rho, k, psi))
     if k == 1:
         return mp.mpf(0)
@@ -34,7 +34,7 @@ def printed_bias(rho, k, psi):
 
 
 def printed_variance(rho, k, psi):
-    """Theorem 3.1 as printed: u from the first equation of the system, v from the second."""
+    """Theorem 2.5 as printed: u from the first equation of the system, v from the second."""
     rho, k, psi = (mp.mpf(float(x)) for x in (rho, k, psi))
     u = nonnegative([k, k * (1 + rho) - psi * (1 + rho * (k - 1)), -rho * k * (psi - 1)])
     first = psi / (1 + u) + rho * psi * (k - 1) / (rho + u)

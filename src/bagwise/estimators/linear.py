@@ -70,7 +70,7 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
     Limits: at rho = 0 with fewer bags than features the minimiser is not unique, and the limit
     ρ → 0⁺ is returned, which varies least within bags. Where X has no full rank, θ has the least
     norm.
-    Reference: equation 6 of the paper, solved in closed form.
+    Reference: equation 7 of the paper, solved in closed form.
 
     Examples
     --------

@@ -35,7 +35,7 @@ def run() -> FigureData:
 
 
 def _claims(data: FigureData) -> tuple[Claim, ...]:
-    """What section 4.2 says of the figure."""
+    """What section 3.2 says of the figure."""
     curves = {
         row: [data.where(row=row, **{row: value}) for value in values]
         for row, values in VALUES.items()

@@ -32,7 +32,7 @@ def jump(data: FigureData, psi: float) -> float:
 
 
 def _claims(data: FigureData) -> tuple[Claim, ...]:
-    """What section 5 says of the figure."""
+    """What section 4 says of the figure."""
     curves = [data.where(psi=psi) for psi in PSI]
     between = [float(((c["best_k"] > 1) & (c["best_k"] < 5)).mean()) for c in curves]
     ends = all(c["best_k"][0] == 1 and c["best_k"][-1] == 5 for c in curves)

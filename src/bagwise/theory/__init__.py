@@ -3,7 +3,7 @@
     n rows, d Gaussian features, psi = n/d > 1, bags of k rows (k = n/m when sizes differ),
     y = xᵀθ0 + w with standard deviations tau of xᵀθ0 and sigma of w. Risk is E(xᵀθ̂ − xᵀθ0)².
 
-Theorem 3.1 of the paper needs unit covariance, equal bags and rho > 0 (or psi > k). Here any
+Theorem 2.5 of the paper needs unit covariance, equal bags and rho > 0 (or psi > k). Here any
 covariance is allowed, for risk depends on it through tau alone, and so are unequal bags and the
 limit rho → 0⁺ when psi < k (`ridgeless`). All functions broadcast over arrays.
 """

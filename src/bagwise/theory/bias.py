@@ -1,4 +1,4 @@
-"""Bias of the interpolating estimator (Theorem 3.1, first part)."""
+"""Bias of the interpolating estimator (Theorem 2.5, first part)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def bag_level(
 ) -> RiskParts:
     """Risk of the bag-level loss (rho = 0) for psi ≥ k: bias 0, variance σ²/(ψ/k − 1).
 
-    Corollary 4.1 of the paper, first part.
+    Corollary 3.1 of the paper, first part.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def instance_level(
 ) -> RiskParts:
     """Risk of the instance-level loss (rho = 1), for every psi > 1.
 
-    bias = τ²(1 − 1/k)(1 + (2 − ψ)/(k(ψ − 1))), variance = σ²/(k(ψ − 1)): Corollary 4.1, second.
+    bias = τ²(1 − 1/k)(1 + (2 − ψ)/(k(ψ − 1))), variance = σ²/(k(ψ − 1)): Corollary 3.1, second.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def snr_threshold(k: ArrayLike, psi: ArrayLike) -> Any:
 
         ((k+1)ψ − k) / ((ψ − k)(ψ(1 − 1/k) − 1 + 2/k))
 
-    Lemma 4.2 of the paper. Infinite at psi = k, where the bag-level variance is.
+    Lemma 3.2 of the paper. Infinite at psi = k, where the bag-level variance is.
 
     Examples
     --------

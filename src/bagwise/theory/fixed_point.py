@@ -1,4 +1,4 @@
-"""The one quadratic behind Theorem 3.1.
+"""The one quadratic behind Theorem 2.5.
 
 The paper states a fixed point α for the bias and a system (u, v) for the variance. They are one.
 Let u ≥ 0 be the root of

@@ -1,4 +1,4 @@
-"""Risk when bag means carry Laplace noise for label privacy (Theorem 5.3, its scale mended)."""
+"""Risk when bag means carry Laplace noise for label privacy (Theorem 4.3, its scale mended)."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def private_limit(
 ) -> Any:
     r"""Limit of risk / log n when responses are clipped to ±C√log n: 8C²/(k ε² v).
 
-    Theorem 5.3 of the paper has 2C² for 8C², from half the noise that privacy takes. As n grows
+    Theorem 4.3 of the paper has 2C² for 8C², from half the noise that privacy takes. As n grows
     the bounds do, so privacy noise drowns bias and sampling noise; at finite n see `private_risk`.
 
     Examples

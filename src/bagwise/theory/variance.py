@@ -1,4 +1,4 @@
-"""Variance of the interpolating estimator (Theorem 3.1, second part)."""
+"""Variance of the interpolating estimator (Theorem 2.5, second part)."""
 
 from __future__ import annotations
 

@@ -1,0 +1,102 @@
+"""The figures: what they claim, what they write, and that the docs say the same."""
+
+import csv
+import json
+from importlib import import_module
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+
+from bagwise import theory
+from bagwise.cli import FIGURES
+from bagwise.experiments import chosen_rho, double_descent, figure1, private_bags
+from bagwise.reports.paper import save
+from tests.test_demo import run_command
+
+matplotlib.use("Agg")
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+@pytest.mark.parametrize("name", ["figure1", "figure2", "figure3"])
+def test_the_figures_show_what_the_text_says_and_so_do_the_docs(name):
+    page = (DOCS / "paper.md").read_text()
+    claims = import_module(f"bagwise.experiments.{name}").run().claims
+    assert claims
+    for claim in claims:
+        verdict = "holds" if claim.holds else "fails"
+        assert f"| {claim.text} | {verdict} |" in page
+        assert claim.holds
+
+
+def test_a_claim_can_fail(monkeypatch):
+    """With more noise than any balance can bear the best rho is an end."""
+    monkeypatch.setitem(figure1.VALUES, "snr", (1e-6, 1.0, 2.0))
+    assert not all(claim.holds for claim in figure1.run().claims)
+
+
+def test_double_descent_is_drawn_where_theory_has_it():
+    data = double_descent.run(repeats=20)
+    dots = data.where(kind="simulated")
+    for k, risk, error in zip(dots["k"], dots["risk"], dots["error"], strict=True):
+        parts = theory.bag_level if k < 4 else theory.ridgeless
+        exact = parts(k, round(400 / k) * k / 100, 1.0, 2**-0.5).risk
+        assert abs(risk - exact) < 4 * error + 0.05 * exact
+    limit = data.where(kind="limit")
+    assert 3.9 < limit["k"][np.argmax(limit["risk"])] < 4.1
+    best = data.where(kind="best rho")
+    assert (best["risk"] <= limit["risk"] * (1 + 1e-9)).all()
+    assert (np.diff(best["risk"]) > 0).all()
+
+
+def test_finite_n_and_the_limit_disagree_about_the_bag_size():
+    data = private_bags.run().columns
+    at = {part: int(np.argmin(data[part])) for part in ("risk", "limit")}
+    assert data["k"][at["limit"]] == 100
+    assert data["rho"][at["limit"]] == 1
+    assert data["k"][at["risk"]] < 10
+    # Following the limit would cost as much as predicting the mean.
+    assert data["risk"][at["limit"]] > 0.9 > 2 * data["risk"][at["risk"]]
+
+
+def test_chosen_rhos_are_close_to_the_oracle_and_the_docs_have_the_figures():
+    data = chosen_rho.run()
+    page = (DOCS / "planning.md").read_text()
+    for method, values in chosen_rho.excess(data).items():
+        assert (values > -1e-3).all()
+        assert np.median(values) < 0.05
+        assert f'{100 * np.median(values):.1f} % for `"{method}"`' in page
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_saved_with_its_numbers(name, tmp_path):
+    run = import_module(f"bagwise.experiments.{name}").run
+    few = {
+        "figure3": {"repeats": 3},
+        "double_descent": {"repeats": 3},
+        "chosen_rho": {"problems": 3},
+    }
+    data = run(**few.get(name, {}))
+    paths = save(data, tmp_path)
+    assert [path.suffix for path in paths] == [".png", ".svg", ".csv", ".json"]
+    assert paths[0].read_bytes()[:4] == b"\x89PNG"
+    assert "<svg" in paths[1].read_text()
+    with paths[2].open() as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == len(next(iter(data.columns.values())))
+    assert set(lines[0]) == set(data.columns)
+    content = json.loads(paths[3].read_text())
+    assert content["parameters"]
+    assert "numpy" in content["versions"]
+
+
+def test_the_command_draws_one_figure_and_refuses_others(tmp_path, monkeypatch, capsys):
+    assert run_command(monkeypatch, "paper", "figure2", "--out", str(tmp_path / "p")) == 0
+    assert "holds: The rho of the jump grows as psi falls." in capsys.readouterr().out
+    assert (tmp_path / "p" / "figure2.svg").exists()
+    assert run_command(monkeypatch, "paper", "figure2", "--out", str(tmp_path), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["figure2"]["claims"]
+    assert run_command(monkeypatch, "paper", "figure9", "--out", str(tmp_path / "q")) == 2
+    assert "figure must be one of 'figure1'" in capsys.readouterr().err
+    assert not (tmp_path / "q").exists()
