@@ -348,6 +348,16 @@ def test_an_offset_hides_weak_directions_of_its_own_column_only():
     assert_close(fitted(X, means, bags, rho=0.1), stacked_solution(X, means, bags, 0.1), 1e-5)
 
 
+@pytest.mark.parametrize("rho", [0.0, 0.1])
+def test_rounding_of_large_offsets_is_not_taken_for_a_direction(rho):
+    """A sum of two columns, all at 1e6, is collinear up to rounding: 1e-10 of its spread."""
+    X, means, bags = draw(60, 2, 20)
+    wide = np.column_stack([X, X.sum(axis=1)])
+    plain = fitted(wide, means, bags, rho=rho)
+    moved = fitted(wide + 1e6, means, bags, rho=rho)
+    np.testing.assert_allclose(moved.coef_, plain.coef_, rtol=1e-4)
+
+
 @pytest.mark.parametrize("far", [1e2, 2e4])
 def test_left_out_scores_hold_for_bags_of_high_leverage(far):
     X, means, bags = draw(48, 3, 12)

@@ -16,7 +16,6 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 from bagwise import _check
 from bagwise.bags import Bags
 from bagwise.estimators.tuning import (
-    ALMOST_ALONE,
     RHOS,
     RhoPath,
     generalised_cross_validation,
@@ -108,11 +107,7 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
             spectrum = spectrum_of_rows(rows, self.fit_intercept, self.ridge)
         if self.rho == "gcv":
             return self._finish_by_gcv(rows.statistics, spectrum)
-        scores, least_gap = leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
-        if least_gap < ALMOST_ALONE:
-            # 1 − h of such a bag is a difference of nearly equal numbers: it takes all digits.
-            spectrum = spectrum_of_rows(rows, self.fit_intercept, self.ridge)
-            scores, _ = leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
+        scores = leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
         return self._finish(rows.statistics, spectrum, "loo", scores)
 
     def fit_statistics(self, statistics: AggregateStatistics) -> Self:

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 
 #: the 101 rhos of a path: 0, then even steps of the logarithm from 1e-5 to 1
 RHOS: FloatArray = np.concatenate([[0.0], np.geomspace(1e-5, 1.0, 100)])
-# 1 − h_a below which sums of squares do not tell it well enough...
-ALMOST_ALONE = 1e-6
-# ...and below which it is rounding: the bag determines a direction alone.
+# 1 − h_a below which it is rounding: the bag determines a direction alone.
 ALONE = 1e-11
 UNTOLD = 1e-12
 
@@ -87,8 +85,8 @@ class RhoPath:
 
 def leave_one_out(
     spectrum: Spectrum, rows: Rows, fit_intercept: bool, rhos: FloatArray
-) -> tuple[FloatArray, float]:
-    r"""(1/m) Σ_a k_a (r_a / (1 − h_a))² for each rho, without refitting, and the least 1 − h_a(0).
+) -> FloatArray:
+    r"""(1/m) Σ_a k_a (r_a / (1 − h_a))² for each rho, without refitting.
 
     In the orthonormal coordinates U_aj = √k_a x̄_aᵀb_j/√λ_j and with t_j(ρ) of `Spectrum.slack`,
 
@@ -96,7 +94,8 @@ def leave_one_out(
         1 − h_a  = g_a + ρ Σ_j U_aj² t_j,       g_a = 1 − k_a/n − Σ_j U_aj²
 
     so that where e_a = g_a = 0 (fewer bags than features) rho cancels and ρ = 0 is the limit.
-    A bag that nothing else tells about (1 − h_a = 0 at every rho) is left out.
+    A bag that nothing else tells about (1 − h_a = 0 at every rho) is left out, and so is one that
+    lies so far from all others (1e5 of their spreads or so) that 1 − h_a is lost in rounding.
     """
     n, sizes = rows.bags.n_rows, rows.bags.sizes
     centre, response = np.zeros(len(spectrum.basis)), 0.0
@@ -107,7 +106,7 @@ def leave_one_out(
     to_unit = spectrum.basis / np.sqrt(spectrum.share)
     freedom = rows.bags.n_bags - fit_intercept - len(spectrum.share)
     interpolates = freedom <= 0 and spectrum.ridge == 0
-    squares, count, least_gap = np.zeros(len(rhos)), 0, 1.0
+    squares, count = np.zeros(len(rhos)), 0
     for part, block in rows.between_blocks(centre):
         root = np.sqrt(sizes[part])
         U = (root[:, None] * block) @ to_unit
@@ -117,7 +116,6 @@ def leave_one_out(
         top, bottom = U @ (rhos * pull), squared @ (rhos * slack)
         top += residual[:, None]
         bottom += gap[:, None]
-        least_gap = min(least_gap, float(gap.min()))
         alone = interpolates | (gap < ALONE)
         top[alone], bottom[alone] = U[alone] @ pull, squared[alone] @ slack
         told = bottom[:, -1] > UNTOLD
@@ -125,8 +123,7 @@ def leave_one_out(
         top /= bottom
         squares += np.einsum("ij,ij->j", top, top)
         count += int(told.sum())
-    least_gap = 1.0 if interpolates else least_gap
-    return (squares / count if count else np.full(len(rhos), np.nan)), least_gap
+    return squares / count if count else np.full(len(rhos), np.nan)
 
 
 def generalised_cross_validation(
