@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bagwise import Bags, bag_loss, instance_loss, simulate, theory, within_bag_variance
+from bagwise.theory.fixed_point import fixed_point
 
 RNG = np.random.default_rng(0)
 K, M = 4, 6
@@ -179,6 +181,76 @@ def test_the_jump_of_figure_2_needs_enough_rows_a_feature():
     edge = (np.sqrt(625 + 2000) - 25) / 8
     for psi, winner in ((edge - 0.02, 5), (edge + 0.02, 1)):
         assert theory.limiting_bag_size(1e-12, psi, [1, 2, 3, 4, 5]) == winner
+
+
+def test_statements_on_figure_1_need_more_bags_than_features():
+    """They hold on random settings with psi ≥ k, and fail at the printed numbers."""
+    rng = np.random.default_rng(0)
+    k = rng.uniform(1.01, 20, 2000)
+    psi = k * rng.uniform(1.001, 20, 2000)
+    rho, more = rng.uniform(0.001, 0.5, 2000), 1.0 + rng.uniform(0.01, 1, 2000)
+    assert (theory.bias(rho, k, psi) < theory.bias(rho * more, k, psi)).all()
+    wider = psi * more
+    assert (theory.risk(rho, k, psi) > theory.risk(rho, k, wider)).all()
+    roomy = psi >= k * more
+    assert roomy.sum() > 1000
+    larger = theory.bias(rho, k * more, psi)
+    assert (theory.bias(rho, k, psi)[roomy] < larger[roomy]).all()
+    assert theory.ridgeless(3, 1.2).bias == pytest.approx(1.80)
+    assert theory.instance_level(3, 1.2).bias == pytest.approx(1.556, abs=1e-3)
+    falling = theory.bias(1, [2, 3, 5, 10], 1.05)
+    np.testing.assert_allclose(falling, [5.25, 4.89, 3.84, 2.61], atol=0.005)
+    assert theory.risk(1e-6, 5, 4.5) > theory.risk(1e-6, 5, 3.5)
+
+
+def test_the_stationary_point_of_the_mended_problem_is_the_theorem():
+    """Conditions in α, η, β₁, β₂ with −η√(β₁² + ρβ₂²), at the theorem's α and η."""
+    rho, k, psi = 0.3, 3.0, 8.0
+    u, w, _ = (float(v) for v in fixed_point(*map(np.asarray, (rho, k, psi))))
+    alpha = w * psi * (k - 1) / k
+    eta = np.sqrt(theory.bias(rho, k, psi) - alpha**2)
+    first = np.sqrt((alpha**2 + eta**2) * psi / k)
+    second = np.sqrt(rho * ((alpha - 1) ** 2 + eta**2) * psi * (1 - 1 / k))
+    # ∂β: first = β₁(1 + η/c), second = β₂(1 + ρη/c), c = √(β₁² + ρβ₂²) = ηu
+    c = eta * u
+    b1, b2 = first / (1 + eta / c), second / (1 + rho * eta / c)
+    assert np.sqrt(b1**2 + rho * b2**2) == pytest.approx(c)
+    by_alpha = b1 * alpha * psi / k / first + b2 * rho * (alpha - 1) * psi * (1 - 1 / k) / second
+    by_eta = b1 * eta * psi / k / first + b2 * rho * eta * psi * (1 - 1 / k) / second - c
+    assert by_alpha == pytest.approx(0, abs=1e-12)
+    assert by_eta == pytest.approx(0, abs=1e-12)
+
+
+def test_change_of_variables_scales_the_square():
+    d, beta = 50.0, 1.7
+    term = 2 / d * beta**2 / 2
+    assert term == pytest.approx((beta / np.sqrt(d)) ** 2)
+    assert term == pytest.approx((2 * beta / np.sqrt(d)) ** 2 / 4)
+    assert term != pytest.approx((2 * beta / np.sqrt(d)) ** 2 / 2)
+
+
+def test_the_fourth_moment_is_at_least_the_squared_risk():
+    errors = RNG.normal(size=(2000, 5)) * RNG.exponential(size=(2000, 1))
+    norms = (errors**2).sum(axis=1)
+    assert (norms**2).mean() >= norms.mean() ** 2
+    at = [theory.private_risk(0.3, 3, 8, 2.0, 3.4 * np.sqrt(np.log(n))) for n in (1e4, 1e8, 1e16)]
+    assert at[0] < at[1] < at[2]
+
+
+def test_heavy_tails_are_truncated_at_every_n():
+    """P(some |y_i| > C√log n) tends to 0 for Gaussian y with C² > 2(1+σ²), and to 1 for t of 3."""
+    scale, C = np.sqrt(2.0), 2.1
+    for law, chances in (
+        (stats.norm(scale=scale), []),
+        (stats.t(3, scale=scale / np.sqrt(3)), []),
+    ):
+        for n in (1e4, 1e8, 1e12):
+            tail = 2 * law.sf(C * np.sqrt(np.log(n)))
+            chances.append(-np.expm1(n * np.log1p(-tail)))
+        if law.dist.name == "norm":
+            assert chances[0] > chances[1] > chances[2]
+        else:
+            assert chances[-1] > 0.999
 
 
 def test_every_slip_on_the_page_names_a_test_that_exists():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagwise import theory
+from bagwise import simulate, theory
 
 K = (1, 1.0001, 1.5, 2, 3.976, 5, 20, 1000)
 PSI = (1.0001, 1.2, 2, 3.976, 5, 20, 1e4)
@@ -130,11 +130,68 @@ def test_privacy_noise_acts_as_response_noise_of_the_right_scale():
     assert abs(per_row.mean() - expected) < 3.9 * error < 0.02 * expected
 
 
-def test_private_risk_is_the_risk_with_more_noise():
-    noise = np.sqrt(1.0 + theory.privacy_variance(4, 1.5, 8.0))
-    assert theory.private_risk(0.2, 4, 9, 1.5, 8.0, 2.0, 1.0) == pytest.approx(
+def test_private_risk_is_the_risk_with_more_noise_where_bounds_clip_nothing():
+    noise = np.sqrt(1.0 + theory.privacy_variance(4, 1.5, 60.0))
+    assert theory.private_risk(0.2, 4, 9, 1.5, 60.0, 2.0, 1.0) == pytest.approx(
         theory.risk(0.2, 4, 9, 2.0, noise)
     )
+
+
+@pytest.mark.parametrize("width", [0.5, 2.0, 5.0])
+def test_clipped_responses_have_the_stated_moments(width):
+    """Slope s and residual spread of clip(y) on the signal: 10⁶ draws; alpha = 1e-4, two-sided."""
+    from bagwise.theory.private import clipping
+
+    rng = np.random.default_rng(0)
+    signal = 1.5 * rng.standard_normal(10**6)
+    y = np.clip(signal + 0.7 * rng.standard_normal(10**6), -width / 2, width / 2)
+    s, left = (float(v) for v in clipping(*map(np.asarray, (width, 1.5, 0.7))))
+    slope = (signal @ y) / (signal @ signal)
+    assert slope == pytest.approx(s, abs=3.9 * 0.8 / 1.5 / 1000)
+    assert (y - s * signal).std() == pytest.approx(left, rel=0.005)
+
+
+@pytest.mark.parametrize("rho", [0.02, 0.3, 1.0])
+def test_private_risk_is_the_drawn_one_when_bounds_are_tight(rho):
+    """Clipping two thirds of responses; alpha = 1e-4, and 3 % for the finite number of features."""
+    drawn = simulate(
+        *(100, [3] * 400, [rho], np.sqrt(2)), epsilon=1.0, bounds=(-0.8, 0.8), repeats=100
+    )
+    exact = theory.private_risk(rho, 3, 12, 1.0, 1.6, np.sqrt(2), 1.0)
+    assert abs(drawn.risk[0] - exact) < 3.9 * drawn.risk_error[0] + 0.03 * exact
+    assert exact > 1.5 * theory.risk(rho, 3, 12, np.sqrt(2), 1.0) or rho == 1.0
+
+
+def test_unequal_bags_pay_for_privacy_by_their_harmonic_mean():
+    """Bags of 1 and 7: the noise is that of the harmonic mean, 1.75; n/m would be half of it."""
+    drawn = simulate(50, [1, 7] * 100, [0.3], epsilon=2.0, bounds=(-8, 8), repeats=200)
+    sigma = np.sqrt(1 + theory.privacy_variance(2 / (1 + 1 / 7), 2.0, 16.0))
+    exact = theory.risk(0.3, 4, 16, 1.0, sigma)
+    assert abs(drawn.risk[0] - exact) < 3.9 * drawn.risk_error[0] + 0.05 * exact
+    assert drawn.risk[0] > 1.5 * theory.private_risk(0.3, 4, 16, 2.0, 16.0)
+
+
+def test_without_noise_variance_is_zero_even_where_bags_are_as_many_as_features():
+    assert theory.variance(0, 3, 3, 0.0) == 0
+    assert theory.risk(0, 3, 3, 1.0, 0.0) == 0
+    assert theory.bag_level(3, 3, 1.0, 0.0).risk == 0
+    assert theory.variance([0, 0.5], 3, 3, [0.0, 1.0])[0] == 0
+    assert theory.best_rho(3, 3, 1.0, 0.0) == 0
+
+
+def test_with_bags_of_one_row_the_best_rho_is_0():
+    psi = np.random.default_rng(0).uniform(1.01, 50, 500)
+    assert (theory.best_rho(1, psi) == 0).all()
+    assert (theory.best_private_rho([1, 3], 5, 1.0, 8.0) > 0).tolist() == [False, True]
+
+
+@given(k=st.floats(1, 30), psi=st.floats(1.1, 60), snr=st.floats(1e-2, 1e2), eps=st.floats(0.1, 9))
+def test_no_rho_of_a_fine_grid_beats_the_best_private_one(k, psi, snr, eps):
+    tau, width = float(np.sqrt(snr)), 6 * float(np.sqrt(snr + 1))
+    best = theory.best_private_rho(k, psi, eps, width, tau, 1.0)
+    grid = np.geomspace(1e-13, 1, 2000)
+    least = theory.private_risk(max(best, 1e-13), k, psi, eps, width, tau, 1.0)
+    assert least <= theory.private_risk(grid, k, psi, eps, width, tau, 1.0).min() * (1 + 1e-6)
 
 
 def test_private_risk_over_log_n_tends_to_the_limit():
@@ -157,14 +214,20 @@ def test_bag_sizes_are_the_least_of_their_risks():
 @pytest.mark.parametrize(
     ("task", "sentence"),
     [
-        (lambda: theory.risk(0.5, 2, 1), r"psi must be above 1; got psi=1\. With no more rows"),
-        (lambda: theory.risk(0.5, 2, [3, 0.5]), "psi must be above 1; got psi=0.5"),
+        (
+            lambda: theory.risk(0.5, 2, 1),
+            r"psi must be above 1 and finite; got psi=1\. With no more rows",
+        ),
+        (lambda: theory.risk(0.5, 2, [3, 0.5]), "psi must be above 1 and finite; got psi=0.5"),
         (lambda: theory.risk(0, 3, 2), "rho must be above 0 where psi < k; .* ridgeless"),
         (lambda: theory.risk(-0.1, 2, 3), r"rho must be in \[0, 1\]; got rho=-0.1"),
         (lambda: theory.bias(np.nan, 2, 3), r"rho must be in \[0, 1\]; got rho=nan"),
-        (lambda: theory.variance(0.5, 0.5, 3), "k must be at least 1; got k=0.5"),
-        (lambda: theory.risk(0.5, 2, 3, tau=-1), "tau must be at least 0; got tau=-1"),
-        (lambda: theory.risk(0.5, 2, 3, sigma=np.inf), "sigma must be at least 0; got sigma=inf"),
+        (lambda: theory.variance(0.5, 0.5, 3), "k must be at least 1 and finite; got k=0.5"),
+        (lambda: theory.risk(0.5, 2, 3, tau=-1), "tau must be at least 0 and finite; got tau=-1"),
+        (
+            lambda: theory.risk(0.5, 2, 3, sigma=np.inf),
+            "sigma must be at least 0 and finite; got sigma=inf",
+        ),
         (lambda: theory.bag_level(3, 2), "psi must be at least k; .* ridgeless"),
         (lambda: theory.ridgeless(2, 3), "psi must be below k; .* bag_level"),
         (lambda: theory.snr_threshold(1, 3), "k must be above 1; got k=1"),
@@ -175,8 +238,12 @@ def test_bag_sizes_are_the_least_of_their_risks():
         (lambda: theory.private_risk(0.5, 2, 3, 1.0, -1.0), "width must be at least 0"),
         (lambda: theory.private_limit(0.5, 2, 3, np.nan), "epsilon must be above 0"),
         (lambda: theory.best_rho(2, 0.9), "psi must be above 1"),
+        (lambda: theory.risk(0.5, 2, np.inf), "psi must be above 1 and finite; got psi=inf"),
+        (lambda: theory.risk(None, 2, 3), r"rho must be in \[0, 1\]; got rho=nan"),
+        (lambda: theory.risk(0.5, 2, None), "psi must be above 1"),
+        (lambda: theory.limiting_bag_size(0.5, 3.0, []), "sizes must be at least one"),
         (lambda: theory.limiting_bag_size(0.5, 1.0, [1, 2]), "psi must be above 1"),
-        (lambda: theory.best_bag_size(0.5, 3.0, [0.5]), "k must be at least 1"),
+        (lambda: theory.best_bag_size(0.5, 3.0, [0.5], 1.0, 1.0), "k must be at least 1"),
     ],
 )
 def test_outside_the_theory_one_sentence_says_what_holds(task, sentence):

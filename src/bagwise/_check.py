@@ -32,8 +32,10 @@ def number(
 
 def _interval(low: float, high: float, above: bool) -> str:
     """Words for the numbers in [low, high] or (low, high]."""
-    if high > 1e100:
-        least = "a number" if low < -1e100 else f"{'above' if above else 'at least'} {low:g}"
+    if 0 < low < 1e-40:
+        low, above = 0, True
+    if high > 1e40:
+        least = "a number" if low < -1e40 else f"{'above' if above else 'at least'} {low:g}"
         return least if math.isinf(high) else f"{least} and finite"
     return f"in {'(' if above else '['}{low:g}, {high:g}]"
 
@@ -46,6 +48,18 @@ def whole(name: str, value: Any, *, low: int, remedy: str) -> int:
     if not (is_whole and value >= low):
         refuse(name, f"a whole number of at least {low}", f"{name}={value!r}", remedy)
     return int(value)
+
+
+def interval(name: str, value: Any) -> tuple[float, float]:
+    """Value as finite (lo, hi) with lo < hi."""
+    rule, remedy = "(lo, hi), finite, with lo < hi", "Pass two public numbers in order"
+    try:
+        low, high = (float(v) for v in value)
+    except (TypeError, ValueError):
+        refuse(name, rule, f"{name}={value!r}", remedy)
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        refuse(name, rule, f"{name}={value!r}", remedy)
+    return low, high
 
 
 def choice(name: str, value: Any, options: Collection[str]) -> str:

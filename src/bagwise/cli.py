@@ -76,8 +76,8 @@ def plan_command(
         tuple[float, float] | None, typer.Option(help="Public bounds of the responses.")
     ] = None,
     bag_sizes: Annotated[
-        str, typer.Option(help="Sizes to choose from, with commas between.")
-    ] = "1,2,5,10,20,50,100,200,500,1000",
+        str | None, typer.Option(help="Sizes to choose from: 1,10,100. Default 1, 2, 5, … 1000.")
+    ] = None,
     min_bag_size: Annotated[int, typer.Option(help="Anonymity that is asked for.")] = 1,
     plot: Annotated[Path | None, typer.Option(help="Also draw the plan to this file.")] = None,
     as_json: Json = False,
@@ -86,7 +86,7 @@ def plan_command(
     from bagwise.planning import plan
 
     try:
-        sizes = [int(float(word)) for word in bag_sizes.split(",")]
+        sizes: Any = None if bag_sizes is None else [float(word) for word in bag_sizes.split(",")]
     except ValueError:
         raise ValueError(
             f"bag_sizes must be whole numbers with commas between; got {bag_sizes!r}. "

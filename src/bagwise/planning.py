@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import norm
 
 from bagwise import _check, theory
 from bagwise._extras import need
+from bagwise.theory.private import clipping, private_parts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 BAG_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+# Bounds that clip nothing, for responses that are released as they are.
+UNBOUNDED = 1e140
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,7 @@ class Plan:
         )
         axes.set_ylim(0, top)
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize="small")
+        axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
         return axes
 
 
@@ -150,7 +152,7 @@ def plan(
     noise: float | None = None,
     epsilon: float | None = None,
     bounds: tuple[float, float] | None = None,
-    bag_sizes: Sequence[int] = BAG_SIZES,
+    bag_sizes: Sequence[int] | None = None,
     min_bag_size: int = 1,
 ) -> Plan:
     """Choose bag size and rho jointly by the theory, and say what to expect.
@@ -166,10 +168,11 @@ def plan(
     epsilon : float or None
         Label-privacy budget; None when means are released as they are.
     bounds : (lo, hi)
-        Public bounds to which responses are clipped; needed with epsilon.
+        Public bounds to which responses are clipped; needed with epsilon. Responses are taken to be
+        Gaussian about their middle.
     bag_sizes : sequence of int
-        Sizes to choose from; those of fewer than ``min_bag_size`` rows or fewer than two bags are
-        left out.
+        Sizes to choose from, by default 1, 2, 5, … 1000 and ``min_bag_size``; those below it or of
+        fewer than two bags are left out.
     min_bag_size : int
         The anonymity that is asked for.
 
@@ -177,7 +180,7 @@ def plan(
     --------
     >>> chosen = plan(100_000, 50, snr=2, epsilon=1.0, bounds=(-5, 5), min_bag_size=10)
     >>> chosen.bag_size, round(chosen.rho, 4), round(chosen.risk, 2)
-    (10, 0.0058, 0.1)
+    (10, 0.0054, 0.1)
     """
     n, d = _check_table(n_rows, n_features)
     tau, sigma = _check_signal(snr, signal, noise)
@@ -187,9 +190,9 @@ def plan(
     best = min(table, key=lambda line: line.risk)
     per_label = _line(n, d, 1, tau, sigma, budget, width)
     sentences = (
-        *_what(best, tau),
+        *_what(best, tau, budget),
         *_against_labels(best, table, per_label, budget),
-        *_where_theory_stops(n / d, tau, sigma, bounds),
+        *_where_theory_stops(n - d, best, tau, sigma, bounds),
     )
     return Plan(best, table, per_label, tau, sigma, budget, sentences)
 
@@ -199,38 +202,34 @@ def _line(
 ) -> PlanLine:
     """The parts of the risk of bags of k rows at their best rho."""
     psi = n / d
-    privacy = theory.privacy_variance(k, epsilon, width)
-    rho = theory.best_rho(k, psi, tau, np.sqrt(sigma**2 + privacy))
-    if rho == 0 and psi < k:
-        parts = theory.ridgeless(k, psi, tau, 1.0)
-    else:
-        parts = theory.RiskParts(theory.bias(rho, k, psi, tau), theory.variance(rho, k, psi))
-    sampling, private = sigma**2 * parts.variance, privacy * parts.variance
-    return PlanLine(k, n // k, rho, parts.bias, sampling, private)
+    rho = theory.best_private_rho(k, psi, epsilon, width, tau, sigma)
+    numbers = map(np.asarray, (rho, float(k), psi, epsilon, width, tau, sigma))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        bias, sampling, privacy = (float(part) for part in private_parts(*numbers))
+    return PlanLine(k, n // k, rho, bias, sampling, privacy)
 
 
-def _what(best: PlanLine, tau: float) -> list[str]:
+def _what(best: PlanLine, tau: float, epsilon: float) -> list[str]:
     """The choice, and what its error is made of."""
-    share = 100 * best.risk / tau**2
-    percent = f"{share:.2g} %" if share < 10 else f"{share:.0f} %"
     rows = f"Bags of {best.bag_size} rows" if best.bag_size > 1 else "Bags of one row"
     rho = f" with rho = {best.rho:.2g}" if best.bag_size > 1 else ""
+    share = 100 * best.risk / tau**2
+    percent = f"{share:.2g} %" if share < 10 else f"{share:.0f} %"
     text = [
-        f"{rows}{rho} are best: expected error {best.risk:.2g} beyond the noise, {percent} of the "
-        "signal variance."
+        f"{rows}{rho} are best: expected error {best.risk:.2g} beyond the noise, "
+        f"{percent if share < 1000 else 'many times'} of the signal variance."
     ]
-    parts = [
-        ("bias", best.bias),
-        ("sampling noise", best.sampling),
-        ("privacy noise", best.privacy),
-    ]
-    text.append(
-        "Of that error "
-        + ", ".join(f"{value / best.risk:.0%} is {name}" for name, value in parts if value > 0)
-        + "."
-    )
+    parts = {"bias": best.bias, "sampling noise": best.sampling, "privacy noise": best.privacy}
+    shares = {name: round(100 * part / best.risk) for name, part in parts.items() if best.risk}
+    if shares:
+        # Rounded shares add up to 100: the largest takes what the others leave.
+        largest = max(shares, key=lambda name: parts[name])
+        shares[largest] += 100 - sum(shares.values())
+        said = ", ".join(f"{value} % is {name}" for name, value in shares.items() if value)
+        text.append(f"Of that error {said}.")
     if best.risk >= tau**2:
-        text.append("That is no better than predicting the mean: collect more rows, or spend more.")
+        remedy = "collect more rows" + (", or spend more" if np.isfinite(epsilon) else "")
+        text.append(f"That is no better than predicting the mean: {remedy}.")
     return text
 
 
@@ -238,17 +237,12 @@ def _against_labels(
     best: PlanLine, table: tuple[PlanLine, ...], per_label: PlanLine, epsilon: float
 ) -> list[str]:
     """Bags of one row beside larger ones."""
-    private = np.isfinite(epsilon)
-    name = "noise on each label" if private else "full labels"
+    if best.risk == 0:
+        return []
     text = []
+    name = "noise on each label" if np.isfinite(epsilon) else "full labels"
     if best.bag_size > 1:
-        times = per_label.risk / best.risk
-        cost = f"{times:.1f} times the error" if times >= 2 else f"{abs(times - 1):.0%} "
-        if abs(times - 1) < 0.01:
-            text.append(f"Bags of one row ({name}) are as good.")
-        else:
-            cost += "" if times >= 2 else "more error" if times > 1 else "less error"
-            text.append(f"Bags of one row ({name}) would mean {cost}.")
+        text.append(f"Bags of one row ({name}) {_cost(per_label.risk / best.risk)}.")
     larger = [line for line in table if line.bag_size > best.bag_size]
     near = [line for line in larger if line.risk < 1.1 * best.risk]
     for line in near[-1:]:
@@ -256,37 +250,51 @@ def _against_labels(
         gain = f"buy {size}-anonymity for {more:.0%} more error"
         text.append(f"Bags of {size} at rho = {line.rho:.2g} {gain}.")
     if larger and not near:
-        size, more = larger[0].bag_size, larger[0].risk / best.risk - 1
-        text.append(f"Bags of {size} would already mean {more:.0%} more error.")
+        text.append(f"Bags of {larger[0].bag_size} {_cost(larger[0].risk / best.risk)}.")
     return text
 
 
+def _cost(times: float) -> str:
+    """What another choice would mean, from its error over that of the best."""
+    if abs(times - 1) < 0.01:
+        return "are as good"
+    if times >= 2:
+        return f"would mean {times:.1f} times the error" if times < 1000 else "would be far worse"
+    return f"would mean {abs(times - 1):.0%} {'more' if times > 1 else 'less'} error"
+
+
 def _where_theory_stops(
-    psi: float, tau: float, sigma: float, bounds: tuple[float, float] | None
+    spare: int, best: PlanLine, tau: float, sigma: float, bounds: tuple[float, float] | None
 ) -> list[str]:
     """What the numbers take for granted."""
     text = [
         "These figures hold for a linear truth, features that are roughly Gaussian, and bags drawn "
         "at random; bags that nature made (by day, by region) need a check of their own."
     ]
-    if psi < 3:
-        text.append(
-            f"With {psi:.2g} rows a feature expect them to be off by several percent: the theory "
-            "is that of many features."
-        )
+    # The theory is that of many rows: with rows to spare, or bags, in the tens, it is off by about
+    # one part in as many.
+    few = min(spare, best.n_bags) - 1
+    if few < 3:
+        text.append("With so few rows or bags do not trust them: the theory is that of many.")
+    elif few < 50:
+        text.append(f"With so few rows or bags expect them to be off by {1 / few:.0%} or so.")
     if bounds is not None:
-        spread = np.hypot(tau, sigma)
-        clipped = 2 * norm.sf((bounds[1] - bounds[0]) / 2 / spread)
+        width = bounds[1] - bounds[0]
+        kept = float(clipping(*map(np.asarray, (width, tau, sigma)))[0])
         text.append(
-            f"Bounds of {bounds[0]:g} to {bounds[1]:g} would clip {clipped:.1%} of responses that "
-            "are Gaussian about their middle; the bias of clipping is not included."
+            f"Bounds of {bounds[0]:g} to {bounds[1]:g} clip {1 - kept:.1%} of responses that are "
+            "Gaussian about their middle; what that does to the error is counted as bias."
         )
+        if kept < 0.9:
+            text.append("That is much: wider bounds may serve better.")
     return text
 
 
 def _check_table(n_rows: Any, n_features: Any) -> tuple[int, int]:
     n = _check.whole("n_rows", n_rows, low=2, remedy="Pass the rows of the training table")
     d = _check.whole("n_features", n_features, low=1, remedy="Pass its features")
+    if n > 10**15:
+        _check.refuse("n_rows", "at most 1e15", f"n_rows={n}", "Plan for a part of them")
     if n <= d:
         got = f"n_rows={n}, n_features={d}"
         remedy = "With no more rows than features there is no theory: add rows or drop features"
@@ -303,42 +311,40 @@ def _check_signal(
         _check.refuse("snr", "given, or signal and noise, not both", got, "2 is a common snr")
     if snr is not None:
         remedy = "It is signal variance over noise variance"
-        snr = _check.number("snr", snr, low=0, high=1e300, above=True, remedy=remedy)
+        snr = _check.number("snr", snr, low=1e-100, high=1e100, remedy=remedy)
         return float(np.sqrt(snr)), 1.0
     remedy = "Pass both standard deviations"
-    tau = _check.number("signal", signal, low=0, high=1e150, above=True, remedy=remedy)
-    return tau, _check.number("noise", noise, low=0, high=1e150, remedy=remedy)
+    tau = _check.number("signal", signal, low=1e-50, high=1e50, remedy=remedy)
+    return tau, _check.number("noise", noise, low=0, high=1e50, remedy=remedy)
 
 
 def _check_privacy(
     epsilon: float | None, bounds: tuple[float, float] | None
 ) -> tuple[float, float]:
-    """Budget and width of the bounds; infinite and 0 without privacy."""
+    """Budget and width of the bounds; infinite and as wide as needed without privacy."""
+    width = UNBOUNDED
     if bounds is not None:
-        low, high = (
-            _check.number("bounds", b, low=-1e150, high=1e150, remedy="Pass (lo, hi)")
-            for b in bounds
-        )
-        if not low < high:
-            _check.refuse("bounds", "(lo, hi) with lo < hi", f"bounds={bounds!r}", "Swap them")
+        low, high = _check.interval("bounds", bounds)
+        width = high - low
     if epsilon is None:
-        return np.inf, 0.0
+        return np.inf, width
     remedy = "Small is private, 1 is usual; leave it out for plain means"
-    budget = _check.number("epsilon", epsilon, low=0, above=True, remedy=remedy)
+    budget = _check.number("epsilon", epsilon, low=1e-100, remedy=remedy)
     if bounds is None:
         _check.refuse("bounds", "given with epsilon", "none", "Noise is scaled to (lo, hi)")
-    return budget, high - low
+    return budget, width
 
 
-def _check_sizes(bag_sizes: Sequence[int], min_bag_size: int, n: int) -> list[int]:
-    """Sizes to choose from, in order, with the least that is allowed among them."""
+def _check_sizes(bag_sizes: Sequence[int] | None, min_bag_size: int, n: int) -> list[int]:
+    """Sizes to choose from, in order: those that were listed, or a range with the least allowed."""
     least = _check.whole("min_bag_size", min_bag_size, low=1, remedy="1 asks for nothing")
+    listed = (*BAG_SIZES, least) if bag_sizes is None else bag_sizes
+    if not isinstance(listed, Iterable):
+        _check.refuse("bag_sizes", "a list", f"bag_sizes={bag_sizes!r}", "Pass [1, 10], say")
     remedy = "Pass rows a bag"
-    sizes = {_check.whole("bag_sizes", k, low=1, remedy=remedy) for k in bag_sizes}
+    sizes = {_check.whole("bag_sizes", k, low=1, remedy=remedy) for k in listed}
     allowed = sorted(k for k in sizes if least <= k <= n // 2)
-    if not allowed and least <= n // 2:
-        allowed = [least]
     if not allowed:
-        got = f"min_bag_size={least}, n_rows={n}"
-        _check.refuse("bag_sizes", "of at least two bags", got, "Choose smaller bags")
+        got = f"{sorted(sizes)} with min_bag_size={least}, n_rows={n}"
+        _check.refuse("bag_sizes", "of two bags or more, large enough", got, "Choose other sizes")
     return allowed

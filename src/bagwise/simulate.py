@@ -132,27 +132,42 @@ def _check_setting(
 ) -> _Setting:
     """The setting, or one sentence about what is wrong with it."""
     d = _check.whole("n_features", n_features, low=1, remedy="Pass the number of features")
-    sizes = np.asarray(bag_sizes, dtype=np.intp)
-    if sizes.ndim != 1 or len(sizes) == 0 or sizes.min() < 1:
-        _check.refuse("bag_sizes", "rows of each bag", f"{bag_sizes!r}", "Pass [3] * 200, say")
+    wanted = np.atleast_1d(np.asarray(bag_sizes))
+    if wanted.ndim != 1 or not len(wanted) or wanted.min() < 1 or (wanted % 1).any():
+        _check.refuse("bag_sizes", "whole rows of each bag", f"{bag_sizes!r}", "[3] * 200, say")
+    sizes = wanted.astype(np.intp)
     if sizes.sum() <= d:
         got = f"{sizes.sum()} rows for {d} features"
         _check.refuse("bag_sizes", "of more rows than features", got, "Add bags")
     at = np.atleast_1d(np.asarray(rhos, dtype=np.float64))
-    if not (at.min() >= 0 and at.max() <= 1):
+    if at.ndim != 1 or not len(at) or not (at.min() >= 0 and at.max() <= 1):
         _check.refuse("rhos", "in [0, 1]", f"rhos={rhos!r}", "0 is bag level, 1 instance level")
     if at.min() == 0 and len(sizes) < d:
         got = f"0 with {len(sizes)} bags for {d} features"
         _check.refuse("rhos", "above 0 where bags are few", got, "Take 1e-9 for the limit")
-    tau = _check.number("tau", tau, low=0, remedy="Pass a standard deviation")
-    sigma = _check.number("sigma", sigma, low=0, remedy="Pass a standard deviation")
+    remedy = "Pass a standard deviation"
+    tau = _check.number("tau", tau, low=0, high=1e150, remedy=remedy)
+    sigma = _check.number("sigma", sigma, low=0, high=1e150, remedy=remedy)
     epsilon = _check.number("epsilon", epsilon, low=0, above=True, remedy="1 is usual")
     if np.isfinite(epsilon) and bounds is None:
         _check.refuse("bounds", "given with epsilon", "none", "Pass (lo, hi) of the responses")
-    if bounds is not None and not bounds[0] < bounds[1]:
-        _check.refuse("bounds", "(lo, hi) with lo < hi", f"bounds={bounds!r}", "Swap them")
-    root = np.eye(d) if covariance is None else np.linalg.cholesky(np.asarray(covariance))
-    return _Setting(sizes, at, root, tau, sigma, epsilon, bounds)
+    bounds = None if bounds is None else _check.interval("bounds", bounds)
+    return _Setting(sizes, at, _root(covariance, d), tau, sigma, epsilon, bounds)
+
+
+def _root(covariance: ArrayLike | None, d: int) -> FloatArray:
+    """Cholesky factor of a covariance of d features; the identity's when there is none."""
+    if covariance is None:
+        return np.eye(d)
+    matrix = np.asarray(covariance, dtype=np.float64)
+    try:
+        if matrix.shape == (d, d) and np.allclose(matrix, matrix.T):
+            return np.asarray(np.linalg.cholesky(matrix))
+    except np.linalg.LinAlgError:
+        pass
+    got = f"shape {matrix.shape} for {d} features, or another kind of matrix"
+    rule = "symmetric and positive definite, of shape (n_features, n_features)"
+    _check.refuse("covariance", rule, got, "Leave it out for independent features")
 
 
 def _replicate(setting: _Setting, rng: np.random.Generator) -> FloatArray:

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.stats import chi2, ncf, norm
+from scipy.stats import chi2, f, ncf, norm
 
 from bagwise import _check
-from bagwise.spectrum import feature_rank, spectrum_of_statistics
+from bagwise.spectrum import LOST, feature_rank, spectrum_of_statistics
 from bagwise.statistics import AggregateStatistics
 
 # Degrees of freedom from which the residuals of bag means tell the noise.
-ENOUGH = 10
+ENOUGH = 4
+# Least share of a direction's variation within bags from which W tells its scale.
+THIN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ def estimate_snr(statistics: AggregateStatistics, level: float = 0.95) -> SnrEst
     >>> bool(found.low < 2 < found.high)
     True
     """
-    _check.number("level", level, low=0, high=1, above=True, remedy="0.95 is usual")
+    if not 0 < _check.number("level", level, low=0, high=1, remedy="0.95 is usual") < 1:
+        _check.refuse("level", "between 0 and 1", f"level={level!r}", "0.95 is usual")
     m = statistics.n_bags - 1
     d = feature_rank(statistics)
     if d == 0 or m < 1 or statistics.response_square <= 0:
@@ -93,9 +96,14 @@ def _from_residuals(statistics: AggregateStatistics, m: int, d: int, level: floa
     def tail(snr: float) -> float:
         return float(ncf.cdf(ratio, d, spare, snr * nodes).mean())
 
-    low, high = (_crossing(tail, p) for p in ((1 + level) / 2, (1 - level) / 2))
-    noise = float(np.sqrt(noise2))
     snr = signal2 / noise2
+    ends = (1 + level) / 2, (1 - level) / 2
+    if snr > 1e5:
+        # Then explained and left are multiples of χ², and their ratio is of F.
+        low, high = (float(snr / f.ppf(p, m, spare)) for p in ends)
+    else:
+        low, high = (_crossing(tail, p) for p in ends)
+    noise = float(np.sqrt(noise2))
     return SnrEstimate(float(np.sqrt(signal2)), noise, snr, low, high, level, "residuals")
 
 
@@ -117,10 +125,7 @@ def _from_moments(statistics: AggregateStatistics, m: int, d: int, level: float)
         remedy = "Too few rows to tell signal from noise: pass rho as a number, or 'loo'"
         _check.refuse("statistics", "of more rows within bags than features", got, remedy)
     square = statistics.response_square
-    scale = 1 / np.sqrt(np.maximum(np.diag(statistics.within), np.finfo(float).tiny))
-    cross = scale * statistics.cross
-    solved = np.linalg.lstsq(statistics.within * np.outer(scale, scale), cross, rcond=1e-12)[0]
-    length = (inner - d - 1) * float(cross @ solved)
+    length = (inner - d - 1) * _squared_length(statistics)
     signal2 = max((length - d * square) / (m * (m + 1)), 0.0)
     noise2 = max(((m + d + 1) * square - length) / (m * (m + 1)), 1e-3 * square / m)
     # Variances of the two estimates in the limit, and of W's own inverse on top.
@@ -145,3 +150,19 @@ def _from_moments(statistics: AggregateStatistics, m: int, d: int, level: float)
 def _ratio(share: float) -> float:
     """Signal over noise, from the share of signal in the whole; infinite where noise may be 0."""
     return float(np.inf if share >= 1 else max(share, 0.0) / (1 - share))
+
+
+def _squared_length(statistics: AggregateStatistics) -> float:
+    """cᵀW⁻¹c over the directions in which rows vary, or a sentence where W is too thin for it."""
+    total = statistics.between + statistics.within
+    length = np.sqrt(np.diag(total))
+    scale = np.where(length > 0, 1 / np.where(length > 0, length, 1), 0.0)
+    size, axes = np.linalg.eigh(total * np.outer(scale, scale))
+    kept = size > LOST * size[-1]
+    to_unit = scale[:, None] * axes[:, kept] / np.sqrt(size[kept])
+    inside, turn = np.linalg.eigh(to_unit.T @ statistics.within @ to_unit)
+    if inside[0] < THIN:
+        got = "a feature that is constant within bags, with few bags"
+        remedy = "Such bags are not random: signal and noise cannot be told apart"
+        _check.refuse("statistics", "of features that vary within bags", got, remedy)
+    return float(np.square(turn.T @ (to_unit.T @ statistics.cross) / np.sqrt(inside)).sum())

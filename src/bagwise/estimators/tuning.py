@@ -159,6 +159,11 @@ def theoretical_rho(statistics: AggregateStatistics) -> float:
     k = statistics.n_rows / statistics.n_bags
     if k == 1:
         return 1.0
-    found = estimate_snr(statistics)
+    try:
+        found = estimate_snr(statistics)
+    except ValueError as error:
+        raise ValueError(
+            f"rho='theory' needs signal and noise: {error} Or pass rho='loo'."
+        ) from None
     psi = (statistics.n_rows - 1) / feature_rank(statistics)
     return float(best_rho(k, psi, found.signal, found.noise))

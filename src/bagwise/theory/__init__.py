@@ -15,6 +15,7 @@ from bagwise.theory.corollaries import instance_level as instance_level
 from bagwise.theory.corollaries import ridgeless as ridgeless
 from bagwise.theory.corollaries import snr_threshold as snr_threshold
 from bagwise.theory.optimum import best_bag_size as best_bag_size
+from bagwise.theory.optimum import best_private_rho as best_private_rho
 from bagwise.theory.optimum import best_rho as best_rho
 from bagwise.theory.optimum import limiting_bag_size as limiting_bag_size
 from bagwise.theory.private import privacy_variance as privacy_variance

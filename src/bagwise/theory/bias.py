@@ -27,8 +27,8 @@ def bias(rho: ArrayLike, k: ArrayLike, psi: ArrayLike, tau: ArrayLike = 1.0) -> 
 
     Notes
     -----
-    Guarantees: 0 when k = 1, and when rho = 0 and psi ≥ k; grows with rho.
-    Limits: diverges as psi → 1.
+    Guarantees: 0 when k = 1, and when rho = 0 and psi ≥ k; where psi ≥ k it grows with rho.
+    Limits: diverges as psi → 1; with fewer bags than features it may fall with rho, and with k.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def bias(rho: ArrayLike, k: ArrayLike, psi: ArrayLike, tau: ArrayLike = 1.0) -> 
     >>> bias([0.0, 0.1], k=2, psi=3).round(4).tolist()
     [0.0, 0.0774]
     """
-    check_domain(rho, k, psi, tau=tau)
+    check_domain(rho=rho, k=k, psi=psi, tau=tau)
     check_unique(rho, k, psi)
     return over_arrays(
         lambda r, k, p, t: bias_formula(k, p, t, *fixed_point(r, k, p)), rho, k, psi, tau

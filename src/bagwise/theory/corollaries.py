@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from bagwise import _check
 from bagwise.theory._domain import check_domain, over_arrays
+from bagwise.theory.variance import noise_over
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def bag_level(
     _refuse_few_bags(k, psi)
     return RiskParts(
         over_arrays(lambda k, p, t: 0 * (k + p + t), k, psi, tau),
-        over_arrays(lambda k, p, s: s * s * k / (p - k), k, psi, sigma),
+        over_arrays(lambda k, p, s: noise_over(s, (p - k) / k), k, psi, sigma),
     )
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from bagwise.theory._domain import FloatArray, check_domain, check_unique, over_arrays
 from bagwise.theory.bias import bias_formula
 from bagwise.theory.fixed_point import fixed_point
-from bagwise.theory.variance import precision
+from bagwise.theory.variance import noise_over, precision
 
 
 def risk(
@@ -24,7 +24,7 @@ def risk(
     >>> round(risk(1.0, k=2, psi=3), 6)
     0.625
     """
-    check_domain(rho, k, psi, tau=tau, sigma=sigma)
+    check_domain(rho=rho, k=k, psi=psi, tau=tau, sigma=sigma)
     check_unique(rho, k, psi)
     return over_arrays(risk_formula, rho, k, psi, tau, sigma)
 
@@ -34,4 +34,4 @@ def risk_formula(
 ) -> FloatArray:
     """The formula itself; at rho = 0 with psi < k it is the limit rho → 0⁺."""
     point = fixed_point(rho, k, psi)
-    return bias_formula(k, psi, tau, *point) + sigma * sigma / precision(k, psi, *point)
+    return bias_formula(k, psi, tau, *point) + noise_over(sigma, precision(k, psi, *point))

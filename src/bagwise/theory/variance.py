@@ -37,11 +37,17 @@ def variance(rho: ArrayLike, k: ArrayLike, psi: ArrayLike, sigma: ArrayLike = 1.
     >>> variance(0.0, k=2, psi=[2, 3, 4]).tolist()
     [inf, 2.0, 1.0]
     """
-    check_domain(rho, k, psi, sigma=sigma)
+    check_domain(rho=rho, k=k, psi=psi, sigma=sigma)
     check_unique(rho, k, psi)
     return over_arrays(
-        lambda r, k, p, s: s * s / precision(k, p, *fixed_point(r, k, p)), rho, k, psi, sigma
+        lambda r, k, p, s: noise_over(s, precision(k, p, *fixed_point(r, k, p))), rho, k, psi, sigma
     )
+
+
+def noise_over(sigma: FloatArray, v: FloatArray) -> FloatArray:
+    """σ²/v, and 0 without noise even where v = 0."""
+    ratio = sigma * sigma / v
+    return ratio if np.all(sigma) else np.where(sigma == 0, 0.0, ratio)
 
 
 def precision(
