@@ -235,7 +235,7 @@ def test_shifting_and_scaling_the_response_shifts_and_scales_predictions():
     assert one.rho_ == two.rho_
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     shape=st.tuples(st.integers(2, 25), st.integers(1, 7), st.integers(2, 25)),
     dtype=st.sampled_from([np.float64, np.float32, np.int64, bool]),
