@@ -1,0 +1,208 @@
+"""The curator's one act: rows with responses in, a Release out, and nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bagwise import _check
+from bagwise.release.disk import appearing, check_free
+from bagwise.release.layout import Layout, check_bagging, lay_out
+from bagwise.release.ledger import Charge, Ledger
+from bagwise.release.mechanism import Mechanism
+from bagwise.release.statement import Request, make_statement
+from bagwise.release.steps import reached
+from bagwise.release.table import column, feature_columns, read_table, responses
+from bagwise.release.write import write_bag_features, write_bags, write_rows, write_statistics
+from bagwise.released import FILES, STATEMENT, Release
+
+Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
+
+
+def release(
+    rows: Any,
+    *,
+    response: str,
+    epsilon: float,
+    bounds: tuple[float, float] | float,
+    ledger: Ledger | str | PathLike[str] | None,
+    out: str | PathLike[str],
+    bags: str | Sequence[str] | None = None,
+    bag_size: int | None = None,
+    min_bag_size: int = 1,
+    user: str | None = None,
+    max_rows_per_user: int = 1,
+    features: str = "rows",
+    columns: Sequence[str] | None = None,
+    budget: float | None = None,
+    step: float | None = None,
+    paper: bool = False,
+    progress: Progress = iter,
+) -> Release:
+    """Release clipped, noisy means of a response over bags, with a statement of what that promises.
+
+    Parameters
+    ----------
+    rows : table, or path of a .csv or .parquet file
+        A data frame, an Arrow table or a mapping of columns.
+    response : str
+        The column to protect: finite numbers.
+    epsilon : float
+        What to spend; infinity releases plain means, stamped "not private".
+    bounds : (lo, hi), or C
+        Public bounds to which responses are clipped, chosen without looking at them; a number C
+        means ±C√log n, as in the paper.
+    ledger : Ledger, path or None
+        Where the cost is charged; made when it is not there. None keeps no account, and the
+        statement says so.
+    out : path
+        The folder to make.
+    bags : str or sequence of str
+        Columns whose values make a bag. Or give
+    bag_size : int
+        Rows a bag, drawn at random; left-over rows are spread, so no bag is smaller.
+    min_bag_size : int
+        Refuse smaller bags.
+    user : str
+        Column that tells users apart: the unit of privacy is then all responses of one user. It is
+        not released.
+    max_rows_per_user : int
+        Rows of a user that take part; the others are dropped at random before bagging.
+    features : {"rows", "means", "statistics", "none"}
+        What leaves of the features: rows with their bag, means over bags (rho = 0 only), the sums
+        A, W, c (every rho), or nothing.
+    columns : sequence of str
+        Feature columns that leave; by default all but response and user.
+    budget : float
+        Total to spend on these responses, ever; needed at their first release.
+    step : float
+        Grid of the responses, a power of two; by default about a millionth of the bounds.
+    paper : bool
+        The noise that the paper prints, for experiments; it costs 2 epsilon.
+    progress : callable
+        Wraps the draws of noise, to show a bar.
+
+    Returns
+    -------
+    Release
+        Read back from ``out``.
+
+    Notes
+    -----
+    Formal guarantee: for tables that differ in the responses of one unit, the probabilities of
+    any set of outcomes differ by a factor of at most e^epsilon.
+    Guarantees: the cost is on disk before noise is drawn; ``out`` appears whole or not at all; no
+    message holds a response, a row number or anything computed from responses.
+    Limits: only responses are protected; features, sizes and bags are released as they are.
+    See docs/privacy.md.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> rows = {"age": [31, 45, 28, 60], "voted": [0, 1, 1, 1]}
+    >>> folder = mkdtemp()
+    >>> release(rows, response="voted", bag_size=2, epsilon=1.0, bounds=(0, 1), budget=3,
+    ...         ledger=f"{folder}/ledger.db", out=f"{folder}/released")
+    Release(4 rows in 2 bags, epsilon=1, features='rows')
+    """
+    folder = Path(out).absolute()
+    _check.choice("features", features, FILES)
+    least = _check.whole("min_bag_size", min_bag_size, low=1, remedy="1 asks for nothing")
+    # Bad arguments are told before a table is read; any number of rows will do for that.
+    mechanism = Mechanism.of(_bounds(bounds, 3), epsilon, max_rows_per_user, step, paper)
+    names = check_bagging(bags, bag_size, least)
+    if user is None and mechanism.rows_per_user > 1:
+        got = f"max_rows_per_user={max_rows_per_user} without user"
+        _check.refuse("user", "given", got, "Name the column that tells users apart")
+    check_free(folder)
+    reached("arguments checked")
+
+    table = read_table(rows)
+    numbers = responses(table, response)
+    _refuse_response_as(names, "bags", table, response)
+    _refuse_response_as([] if user is None else [user], "user", table, response)
+    stay = [name for name in (user, *(n for n in names if n == "bag")) if name is not None]
+    chosen = feature_columns(table, numbers, response, stay, columns, features)
+    request = Request(response, user, names, features, chosen)
+    reached("table read")
+
+    book = Ledger(ledger) if ledger is not None and not isinstance(ledger, Ledger) else ledger
+    layout = lay_out(table, names, bag_size, user, mechanism.rows_per_user)
+    if layout.sizes.min() < least:
+        got = f"one of {layout.sizes.min()} rows with min_bag_size={least}"
+        _check.refuse("bags", "large enough", got, "Merge small ones first")
+    reached("bags drawn")
+
+    limits = _bounds(bounds, len(layout.order))
+    mechanism = Mechanism.of(limits, epsilon, max_rows_per_user, step, paper)
+    sums = mechanism.sums(numbers[layout.order], layout.sizes)
+    reached("responses summed")
+
+    with appearing(folder) as place:
+        reached("folder made")
+        _write_features(place, request, table, layout)
+        reached("features written")
+        charge = _pay(book, numbers, mechanism, request, budget, rows)
+        # What follows is paid for; before, nothing was drawn.
+        means = mechanism.noisy_means(sums, layout.sizes, progress)
+        reached("noise drawn")
+        write_bags(place, layout, means, mechanism.noise_scales(layout.sizes))
+        if features == "statistics":
+            write_statistics(place, table.select(chosen), layout, means)
+        reached("means written")
+        statement = make_statement(request, table.num_rows, layout, mechanism, charge, place)
+        (place / STATEMENT).write_text(statement.to_json())
+        reached("statement written")
+    reached("release done")
+    return Release.load(folder)
+
+
+def _bounds(bounds: Any, n_rows: int) -> Any:
+    """Bounds as given, or ±C√log n for a number C."""
+    if not isinstance(bounds, float | int) or isinstance(bounds, bool):
+        return bounds
+    remedy = "Pass (lo, hi), or C for bounds of C√log n"
+    constant = _check.number("bounds", bounds, low=0, high=1e100, above=True, remedy=remedy)
+    half = constant * math.sqrt(math.log(max(n_rows, 2)))
+    return -half, half
+
+
+def _refuse_response_as(names: list[str], role: str, table: pa.Table, response: str) -> None:
+    """Refuse columns that are missing, or are the response."""
+    for name in names:
+        column(table, name, role)
+        if name == response:
+            _check.refuse(role, "another column than the response", f"{name!r}", "Name another")
+
+
+def _write_features(place: Path, request: Request, table: pa.Table, layout: Layout) -> None:
+    """What leaves of the features and does not need the means."""
+    features = table.select(request.columns)
+    if request.features == "rows":
+        write_rows(place, features, layout)
+    elif request.features == "means":
+        write_bag_features(place, features, layout)
+
+
+def _pay(
+    book: Ledger | None,
+    numbers: NDArray[np.float64],
+    mechanism: Mechanism,
+    request: Request,
+    budget: float | None,
+    rows: Any,
+) -> Charge | None:
+    """The entry in the ledger that pays for the release; None where none is kept."""
+    if book is None:
+        return None
+    is_file = isinstance(rows, str | PathLike)
+    name = f"{Path(rows).name}:{request.response}" if is_file else request.response
+    unit = "label" if request.user is None else f"user:{request.user}"
+    return book.charge(book.fingerprint(numbers), mechanism.cost, budget, name, unit)

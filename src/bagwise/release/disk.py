@@ -1,0 +1,76 @@
+"""Files that outlast a power cut, and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from bagwise import _check
+from bagwise.release.steps import reached
+
+
+def sync(path: Path) -> None:
+    """Make a file or a folder's list of files outlast a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def locked(folder: Path, wait: bool = True) -> Iterator[None]:
+    """Alone among processes that ask; BlockingIOError at once where one must not wait."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        # The system lets go of it when the process ends, however it ends.
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        if not wait and not os.path.samestat(os.fstat(handle), os.stat(folder)):
+            raise BlockingIOError(f"{folder} was moved")
+        yield
+    finally:
+        os.close(handle)
+
+
+def check_free(out: Path) -> None:
+    """Refuse a place where something lies already."""
+    if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
+        remedy = "Choose another; Release.load reads one that was made"
+        _check.refuse("out", "a new or empty folder", f"{str(out)!r}, which is not", remedy)
+
+
+@contextmanager
+def appearing(out: Path) -> Iterator[Path]:
+    """A folder to write to, which becomes ``out`` when the block ends and vanishes when it fails.
+
+    A killed process leaves a hidden folder beside ``out``; the next one for the same place clears
+    it away.
+    """
+    check_free(out)
+    partial = out.with_name(f".{out.name}.partial")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    partial.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(partial, wait=False))
+        except (BlockingIOError, FileNotFoundError):
+            got = f"{str(out)!r}, where another release is at work"
+            _check.refuse("out", "free", got, "Wait, or choose another folder")
+        try:
+            for left in partial.iterdir():
+                left.unlink()
+            yield partial
+            for file in partial.iterdir():
+                sync(file)
+            sync(partial)
+            reached("folder synced")
+            partial.rename(out)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+    reached("folder published")
+    sync(out.parent)

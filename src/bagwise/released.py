@@ -1,0 +1,387 @@
+"""The Release: a folder, all that crosses from curator to learner, and no individual response.
+
+    release.json          what was done and what it promises: a `Statement`
+    bags.parquet          bag, size, response (noisy mean), noise_scale
+    rows.parquet          features and bag, in row groups of whole bags; or instead of it
+    bag_features.parquet  means of the features over bags; or
+    statistics.npz        A, W, c
+
+This module reads such folders and says how they are laid out. It is the learner's: it knows nothing
+of how means were made, and trusts no file. Names of files are fixed, nothing in them is executed,
+and what does not fit together is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bagwise.statistics import AggregateStatistics
+
+FloatArray: TypeAlias = NDArray[np.float64]
+Found = TypeVar("Found")
+FORMAT = "bagwise release 1"
+STATEMENT, BAGS = "release.json", "bags.parquet"
+ROWS, MEANS, STATISTICS = "rows.parquet", "bag_features.parquet", "statistics.npz"
+#: the file that each choice of features adds
+FILES = {"rows": ROWS, "means": MEANS, "statistics": STATISTICS, "none": None}
+#: columns of bags.parquet that are not labels of its bags
+BAG_COLUMNS = ("bag", "size", "response", "noise_scale")
+# A statement is names and numbers; ten thousand long names fit.
+LARGEST_STATEMENT = 2**24
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What was done and what it promises, as release.json holds it.
+
+    Attributes
+    ----------
+    promise : str
+        The guarantee in plain words, with its limits.
+    private : bool
+        False for plain means and for test noise.
+    epsilon : float or None
+        What the release spends; None when nothing is promised.
+    unit : str
+        Whose responses are protected together.
+    user : str or None
+        The column that told users apart; it is not released.
+    rows_per_user : int
+    response : str
+    low, high, step, scale : float
+        Public bounds, grid, and the scale of the noise on a bag's sum in steps.
+    paper : bool
+        Whether the noise is the paper's, half as wide.
+    n_rows, n_dropped, n_bags, smallest_bag, largest_bag : int
+        Sizes; rows are dropped where a user has too many.
+    bag_columns : list of str
+        The columns whose values make a bag; none when bags were drawn at random.
+    features : {"rows", "means", "statistics", "none"}
+    columns : list of str
+        Feature columns that were released.
+    ledger : str or None
+    entry : int or None
+        The ledger and the entry in it that paid for this.
+    made : str
+        Date and time, UTC.
+    versions : dict
+    files : dict
+        SHA-256 of each file but rows.parquet, whose size in bytes is kept instead.
+    """
+
+    promise: str
+    private: bool
+    epsilon: float | None
+    unit: str
+    user: str | None
+    rows_per_user: int
+    response: str
+    low: float
+    high: float
+    step: float
+    scale: float
+    paper: bool
+    n_rows: int
+    n_dropped: int
+    n_bags: int
+    smallest_bag: int
+    largest_bag: int
+    bag_columns: list[str]
+    features: str
+    columns: list[str]
+    ledger: str | None
+    entry: int | None
+    made: str
+    versions: dict[str, str]
+    files: dict[str, str]
+
+    def to_json(self) -> str:
+        """The text of release.json."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Statement:
+        """The statement that a text holds, every field of its type; ValueError otherwise."""
+        found = json.loads(text, parse_constant=_refuse_constant)
+        if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
+            raise ValueError("not of this format")
+        hints = get_type_hints(cls)
+        if found.keys() != hints.keys():
+            raise ValueError("fields missing or unknown")
+        for name, hint in hints.items():
+            if not _is(found[name], hint):
+                raise ValueError(f"{name} of a wrong type")
+        return cls(**found)
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """Means over bags with their statement, and the features that came with them.
+
+    Attributes
+    ----------
+    path : Path
+    statement : Statement
+    bags : Arrow table with columns bag, size, response, noise_scale
+        Where a bag is made by several columns, their values follow.
+
+    Notes
+    -----
+    Guarantees: a folder that is cut short, altered or made to deceive is refused with one sentence;
+    nothing in it is executed. Of rows.parquet the size is checked at once, its rows when they are
+    read.
+    Limits: a statement is a claim. Whoever writes a folder from nothing can claim what they like.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> from bagwise.release import release
+    >>> rows = {"age": [31, 45, 28, 60], "precinct": ["a", "a", "b", "b"], "voted": [0, 1, 1, 1]}
+    >>> folder = mkdtemp()
+    >>> _ = release(rows, response="voted", bags="precinct", epsilon=1.0, bounds=(0, 1),
+    ...             ledger=None, out=f"{folder}/released")
+    >>> released = Release.load(f"{folder}/released")
+    >>> released.statement.epsilon, sorted(released.bags["bag"].to_pylist())
+    (1.0, ['a', 'b'])
+    >>> X, y, bags = released.training_set()
+    >>> X.column_names, len(y), len(bags)
+    (['age', 'precinct'], 4, 4)
+    """
+
+    path: Path
+    statement: Statement
+    bags: pa.Table
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Release:
+        """Read and check a folder that `bagwise.release.release` wrote."""
+        folder = Path(path)
+        if not folder.is_dir():
+            got = f"got {str(folder)!r}, which is none"
+            raise FileNotFoundError(f"path must be a Release folder; {got}. Check it.")
+        return _checked(folder, lambda: cls._load(folder))
+
+    @classmethod
+    def _load(cls, folder: Path) -> Release:
+        statement = Statement.from_json(_read(folder / STATEMENT, LARGEST_STATEMENT).decode())
+        if statement.features not in FILES:
+            raise ValueError("unknown kind of features")
+        wanted = {BAGS, FILES[statement.features]} - {None}
+        if statement.files.keys() != wanted:
+            raise ValueError("files that do not fit the features")
+        for name, mark in statement.files.items():
+            if file_mark(folder / name) != mark:
+                raise ValueError(f"{name} is not as it was written")
+        bags = pq.read_table(folder / BAGS)
+        _check_bags(bags, statement)
+        return cls(folder, statement, bags)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Rows of each bag."""
+        return np.asarray(self.bags["size"].to_numpy())
+
+    @property
+    def means(self) -> FloatArray:
+        """Released response of each bag."""
+        return np.asarray(self.bags["response"].to_numpy())
+
+    def batches(self) -> Iterator[tuple[pa.Table, FloatArray, NDArray[Any]]]:
+        """Features, mean responses and bag ids of rows, a row group of whole bags at a time."""
+        self._need("rows")
+        ends = np.cumsum(self.sizes)
+        ids, means = self.bags["bag"].combine_chunks(), self.means
+        with pq.ParquetFile(self.path / ROWS, page_checksum_verification=True) as file:
+            bag = row = 0
+            for group in range(file.num_row_groups):
+                last = int(np.searchsorted(ends, row + file.metadata.row_group(group).num_rows))
+                read = partial(self._rows, file, group, ids, bag, last + 1)
+                table, of_row = _checked(self.path, read)
+                yield table, means[of_row], table_ids(ids, of_row)
+                bag, row = last + 1, int(ends[last])
+        if bag != len(self.bags):
+            _checked(self.path, lambda: _fail("bags without rows"))
+
+    def _rows(
+        self, file: pq.ParquetFile, group: int, ids: pa.Array, first: int, stop: int
+    ) -> tuple[pa.Table, NDArray[np.int64]]:
+        """Features of a row group, and for each row the place of its bag in ``bags``."""
+        of_row = np.repeat(np.arange(first, stop), self.sizes[first:stop])
+        if file.metadata.row_group(group).num_rows != len(of_row):
+            raise ValueError("a bag in two row groups")
+        table = file.read_row_group(group)
+        if table.column_names != ["bag", *self.statement.columns]:
+            raise ValueError("other columns than stated")
+        expected = ids.take(pa.array(of_row))
+        if not table["bag"].combine_chunks().equals(expected):
+            raise ValueError("rows in other bags than stated")
+        return table.drop_columns("bag"), of_row
+
+    def training_set(self) -> tuple[pa.Table, FloatArray, NDArray[Any]]:
+        """X, y and bags to fit an estimator with: features, the mean of its bag, and the bag.
+
+        With features "means" there is one entry a bag, which is all that rho = 0 needs when bags
+        have one size; `statistics` weighs unequal ones.
+        """
+        if self.statement.features == "means":
+            table = self._bag_features()
+            return table, self.means, table_ids(self.bags["bag"].combine_chunks(), slice(None))
+        tables, means, ids = zip(*self.batches(), strict=True)
+        return pa.concat_tables(tables), np.concatenate(means), np.concatenate(ids)
+
+    def statistics(self) -> AggregateStatistics:
+        """A, W, c, as released or summed from what was: every rho, or with "means" rho = 0 alone.
+
+        Means of features know nothing of what varies within bags: W is 0 then, and all rhos give
+        the fit of rho = 0.
+        """
+        if self.statement.features == "statistics":
+            return _checked(self.path, lambda: AggregateStatistics.load(self.path / STATISTICS))
+        if self.statement.features == "rows":
+            return AggregateStatistics.from_batches(self.batches())
+        X = np.column_stack([column.to_numpy() for column in self._bag_features().columns])
+        n, sizes = self.statement.n_rows, self.sizes
+        centre, response = sizes @ X / n, float(sizes @ self.means / n)
+        X, y = X - centre, self.means - response
+        return AggregateStatistics(
+            n_rows=n,
+            n_bags=len(X),
+            mean=centre,
+            response_mean=response,
+            between=X.T @ (sizes[:, None] * X),
+            within=np.zeros((X.shape[1], X.shape[1])),
+            cross=X.T @ (sizes * y),
+            response_square=float(sizes @ y**2),
+            feature_names=tuple(self.statement.columns),
+        )
+
+    def _bag_features(self) -> pa.Table:
+        """Mean features, a line a bag, in the order of ``bags``."""
+        self._need("means")
+
+        def read() -> pa.Table:
+            table = pq.read_table(self.path / MEANS)
+            if table.column_names != ["bag", *self.statement.columns]:
+                raise ValueError("other columns than stated")
+            if not table["bag"].combine_chunks().equals(self.bags["bag"].combine_chunks()):
+                raise ValueError("other bags than stated")
+            return table.drop_columns("bag")
+
+        return _checked(self.path, read)
+
+    def _need(self, features: str) -> None:
+        """Refuse what this release has no features for."""
+        if self.statement.features != features:
+            raise ValueError(
+                f"the release must hold features={features!r} for this; "
+                f"got features={self.statement.features!r}. Ask the curator for them."
+            )
+
+    def __repr__(self) -> str:
+        s = self.statement
+        spent = f"epsilon={s.epsilon:g}" if s.private else "not private"
+        return f"Release({s.n_rows} rows in {s.n_bags} bags, {spent}, features={s.features!r})"
+
+
+def file_mark(path: Path) -> str:
+    """What tells that a file is as it was written: its digest, or its size where it is large."""
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(f"no file {path.name}")
+    if path.name == ROWS:
+        return f"{path.stat().st_size} bytes"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def table_ids(ids: pa.Array, of_row: Any) -> NDArray[Any]:
+    """Ids of bags as `Bags` takes them, for each place in ``of_row``."""
+    values: NDArray[Any] = ids.to_numpy(zero_copy_only=False)
+    chosen: NDArray[Any] = values[of_row]
+    return chosen
+
+
+def _checked(folder: Path, task: Callable[[], Found]) -> Found:
+    """What ``task`` reads, or one sentence when the folder is not what `release` writes."""
+    try:
+        return task()
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+        OSError,
+        pa.ArrowException,
+    ) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise ValueError(
+            f"path must be a whole Release folder; got {str(folder)!r} ({reason}). "
+            "Ask the curator for it again."
+        ) from error
+
+
+def _check_bags(bags: pa.Table, statement: Statement) -> None:
+    """Refuse a table of bags that contradicts itself or the statement."""
+    labels = statement.bag_columns if len(statement.bag_columns) > 1 else []
+    if bags.column_names != [*BAG_COLUMNS, *labels]:
+        _fail("other columns of bags than stated")
+    types = {"size": pa.int64(), "response": pa.float64(), "noise_scale": pa.float64()}
+    if any(bags.schema.field(name).type != kind for name, kind in types.items()):
+        _fail("bags of a wrong type")
+    if any(column.null_count for column in bags.columns):
+        _fail("missing values in bags")
+    sizes, ids = bags["size"].to_numpy(), bags["bag"]
+    numbers = np.concatenate([bags["response"].to_numpy(), bags["noise_scale"].to_numpy()])
+    if len(bags) != statement.n_bags or not len(bags) or len(pc.unique(ids)) != len(bags):
+        _fail("another number of bags than stated")
+    if sizes.min() < 1 or sum(sizes.tolist()) != statement.n_rows or not np.isfinite(numbers).all():
+        _fail("bags of impossible sizes or responses")
+
+
+def _read(path: Path, largest: int) -> bytes:
+    """The bytes of a file that is not a link and not larger than it may be."""
+    if path.is_symlink() or not path.is_file():
+        raise ValueError(f"no file {path.name}")
+    with path.open("rb") as file:
+        data = file.read(largest + 1)
+    if len(data) > largest:
+        raise ValueError(f"{path.name} is too large")
+    return data
+
+
+def _is(value: Any, hint: Any) -> bool:
+    """Whether a value read from JSON is of an annotated type."""
+    if isinstance(hint, UnionType):
+        return any(_is(value, one) for one in get_args(hint))
+    if get_origin(hint) is list:
+        return isinstance(value, list) and all(_is(v, get_args(hint)[0]) for v in value)
+    if get_origin(hint) is dict:
+        return isinstance(value, dict) and all(_is(v, get_args(hint)[1]) for v in value.values())
+    if hint is NoneType:
+        return value is None
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is hint
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _fail(reason: str) -> None:
+    raise ValueError(reason)
