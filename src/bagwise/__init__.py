@@ -10,6 +10,8 @@ Read the package in the order the data flows; a module imports only from those a
     theory      exact risk of linear models, one result a file
     simulate    the same, drawn
     planning    theory -> Plan: bag size, rho, expected error, and why
+    released    Release: the folder that crosses from curator to learner, and all that does
+    release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
     experiments one file an experiment, run(...) -> table
     reports     table -> picture
@@ -27,6 +29,7 @@ from bagwise.losses import interpolating_loss as interpolating_loss
 from bagwise.losses import within_bag_variance as within_bag_variance
 from bagwise.planning import Plan as Plan
 from bagwise.planning import plan as plan
+from bagwise.released import Release as Release
 from bagwise.simulate import simulate as simulate
 from bagwise.snr import estimate_snr as estimate_snr
 from bagwise.statistics import AggregateStatistics as AggregateStatistics

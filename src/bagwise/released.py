@@ -206,7 +206,10 @@ class Release:
         self._need("rows")
         ends = np.cumsum(self.sizes)
         ids, means = self.bags["bag"].combine_chunks(), self.means
-        with pq.ParquetFile(self.path / ROWS, page_checksum_verification=True) as file:
+        with _checked(
+            self.path,
+            lambda: pq.ParquetFile(self.path / ROWS, page_checksum_verification=True),
+        ) as file:
             bag = row = 0
             for group in range(file.num_row_groups):
                 last = int(np.searchsorted(ends, row + file.metadata.row_group(group).num_rows))
@@ -251,7 +254,7 @@ class Release:
         the fit of rho = 0.
         """
         if self.statement.features == "statistics":
-            return _checked(self.path, lambda: AggregateStatistics.load(self.path / STATISTICS))
+            return _checked(self.path, self._statistics)
         if self.statement.features == "rows":
             return AggregateStatistics.from_batches(self.batches())
         X = np.column_stack([column.to_numpy() for column in self._bag_features().columns])
@@ -269,6 +272,14 @@ class Release:
             response_square=float(sizes @ y**2),
             feature_names=tuple(self.statement.columns),
         )
+
+    def _statistics(self) -> AggregateStatistics:
+        """The released sums, when they are of the rows and columns that are stated."""
+        found, said = AggregateStatistics.load(self.path / STATISTICS), self.statement
+        stated = said.n_rows, said.n_bags, tuple(said.columns)
+        if (found.n_rows, found.n_bags, found.feature_names) != stated:
+            raise ValueError("sums of other rows than stated")
+        return found
 
     def _bag_features(self) -> pa.Table:
         """Mean features, a line a bag, in the order of ``bags``."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from os import PathLike
 from typing import Any, TypeAlias
-from zipfile import BadZipFile
+from zipfile import ZIP_STORED, BadZipFile
 
 import numpy as np
 import scipy.sparse as sp
@@ -158,6 +158,9 @@ class AggregateStatistics:
         """Read what `save` wrote. Nothing in the file is ever executed."""
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as saved:
+                # We store members as they are: whatever unpacks to more is not ours.
+                if any(m.compress_type != ZIP_STORED for m in saved.zip.infolist()):
+                    raise ValueError("a packed file")
                 arrays = {name: saved[name] for name in saved.files}
             names = arrays.pop("feature_names", None)
             d = len(arrays["mean"])

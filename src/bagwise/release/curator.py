@@ -13,12 +13,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise.release import steps
 from bagwise.release.disk import appearing, check_free
 from bagwise.release.layout import Layout, check_bagging, lay_out
 from bagwise.release.ledger import Charge, Ledger
 from bagwise.release.mechanism import Mechanism
 from bagwise.release.statement import Request, make_statement
-from bagwise.release.steps import reached
 from bagwise.release.table import column, feature_columns, read_table, responses
 from bagwise.release.write import write_bag_features, write_bags, write_rows, write_statistics
 from bagwise.released import FILES, STATEMENT, Release
@@ -122,7 +122,7 @@ def release(
         got = f"max_rows_per_user={max_rows_per_user} without user"
         _check.refuse("user", "given", got, "Name the column that tells users apart")
     check_free(folder)
-    reached("arguments checked")
+    steps.reached("arguments checked")
 
     table = read_table(rows)
     numbers = responses(table, response)
@@ -131,36 +131,36 @@ def release(
     stay = [name for name in (user, *(n for n in names if n == "bag")) if name is not None]
     chosen = feature_columns(table, numbers, response, stay, columns, features)
     request = Request(response, user, names, features, chosen)
-    reached("table read")
+    steps.reached("table read")
 
     book = Ledger(ledger) if ledger is not None and not isinstance(ledger, Ledger) else ledger
     layout = lay_out(table, names, bag_size, user, mechanism.rows_per_user)
     if layout.sizes.min() < least:
         got = f"one of {layout.sizes.min()} rows with min_bag_size={least}"
         _check.refuse("bags", "large enough", got, "Merge small ones first")
-    reached("bags drawn")
+    steps.reached("bags drawn")
 
     limits = _bounds(bounds, len(layout.order))
     mechanism = Mechanism.of(limits, epsilon, max_rows_per_user, step, paper)
     sums = mechanism.sums(numbers[layout.order], layout.sizes)
-    reached("responses summed")
+    steps.reached("responses summed")
 
     with appearing(folder) as place:
-        reached("folder made")
+        steps.reached("folder made")
         _write_features(place, request, table, layout)
-        reached("features written")
+        steps.reached("features written")
         charge = _pay(book, numbers, mechanism, request, budget, rows)
         # What follows is paid for; before, nothing was drawn.
         means = mechanism.noisy_means(sums, layout.sizes, progress)
-        reached("noise drawn")
+        steps.reached("noise drawn")
         write_bags(place, layout, means, mechanism.noise_scales(layout.sizes))
         if features == "statistics":
             write_statistics(place, table.select(chosen), layout, means)
-        reached("means written")
+        steps.reached("means written")
         statement = make_statement(request, table.num_rows, layout, mechanism, charge, place)
         (place / STATEMENT).write_text(statement.to_json())
-        reached("statement written")
-    reached("release done")
+        steps.reached("statement written")
+    steps.reached("release done")
     return Release.load(folder)
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bagwise import _check
-from bagwise.release.steps import reached
+from bagwise.release import steps
 
 
 def sync(path: Path) -> None:
@@ -67,10 +67,10 @@ def appearing(out: Path) -> Iterator[Path]:
             for file in partial.iterdir():
                 sync(file)
             sync(partial)
-            reached("folder synced")
+            steps.reached("folder synced")
             partial.rename(out)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-    reached("folder published")
+    steps.reached("folder published")
     sync(out.parent)

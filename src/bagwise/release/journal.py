@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bagwise.release import steps
 from bagwise.release.disk import locked, sync
-from bagwise.release.steps import reached
 
 FIELDS = ("entry", "time", "kind", "dataset", "amount", "name", "unit", "fingerprint")
 SCHEMA = """
@@ -65,7 +65,7 @@ class Journal:
                     f"ledger must be a file; got {str(self.path)!r}. The first release makes it."
                 )
             self._make()
-            reached("ledger made")
+            steps.reached("ledger made")
         with self._open() as connection:
             identity = connection.execute("SELECT id, key FROM ledger").fetchall()
             if len(identity) != 1:
@@ -96,12 +96,12 @@ class Journal:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-            reached("charge committed")
+            steps.reached("charge committed")
             # SQLite's lock again, so that a slower process cannot set a witness back.
             connection.execute("BEGIN IMMEDIATE")
             self._witness(*self._head(connection, trust))
             connection.execute("ROLLBACK")
-            reached("charge witnessed")
+            steps.reached("charge witnessed")
 
     def append(self, connection: sqlite3.Connection, **entry: Any) -> int:
         """Add an entry, chained to the last, and give its number."""

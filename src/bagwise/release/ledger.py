@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise.release import steps
 from bagwise.release.journal import FIELDS, Journal
-from bagwise.release.steps import reached
 
 # Sums are exact to 50 digits, and past them too large rather than too small.
 EXACT = Context(prec=50, rounding=ROUND_UP)
@@ -137,7 +137,7 @@ class Ledger:
     def __init__(self, path: str | PathLike[str], create: bool = True, trust: bool = False) -> None:
         self._journal = Journal(Path(path), create)
         with self._journal.read(trust):
-            reached("ledger opened")
+            steps.reached("ledger opened")
 
     @property
     def path(self) -> Path:
@@ -193,7 +193,7 @@ class Ledger:
             entry = self._journal.append(
                 connection, kind="release", dataset=known.id, amount=str(amount)
             )
-            reached("charge written")
+            steps.reached("charge written")
             charged = self._datasets(connection)[fingerprint]
         return Charge(self._journal.id, entry, charged)
 
