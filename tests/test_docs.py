@@ -13,7 +13,20 @@ from bagwise import cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-COMMANDS = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+
+
+def commands(group, before=""):
+    """Commands by the words that call them, those of groups too."""
+    found = {}
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            found |= commands(command, f"{before}{name} ")
+        else:
+            found[before + name] = command
+    return found
+
+
+COMMANDS = commands(typer.main.get_command(cli.app))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -44,7 +57,7 @@ def test_the_example_parses(name, monkeypatch):
     example = re.search(r"\[bold\]bagwise (.*)\[/bold\]", COMMANDS[name].epilog)
     assert example
     words = shlex.split(example[1])
-    with COMMANDS[name].make_context(name, words[1:]):
+    with COMMANDS[name].make_context(name, words[len(name.split()) :]):
         pass
 
 
