@@ -21,6 +21,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/linear.py
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/agreement.py
+	$(BIN)/python benchmarks/release.py
 
 docs: $(STAMP)
 	$(BIN)/zensical build --clean --strict

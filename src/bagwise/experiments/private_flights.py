@@ -14,9 +14,10 @@ from sklearn.linear_model import LinearRegression
 from sklearn.metrics import root_mean_squared_error
 from sklearn.model_selection import train_test_split
 
-from bagwise import AggregateLinearRegression, plan
+from bagwise import AggregateLinearRegression
 from bagwise._extras import need
 from bagwise.experiments.flights import load
+from bagwise.planning import plan
 from bagwise.release import release
 
 if TYPE_CHECKING:
