@@ -22,8 +22,17 @@ HONEST = Mechanism.of((-60.0, 180.0), 1.0)
         Mechanism.of((0.0, 1.0), 1.0, step=1.0),
         Mechanism.of((0.1, 0.9), 1.0, rows_per_user=3),
         Mechanism.of((-60.0, 180.0), 1.0, paper=True),
+        Mechanism.of((1e9, 1e9 + 1), 1.0),
     ],
-    ids=["flights", "small epsilon", "large epsilon", "coarse", "users", "paper at 2 epsilon"],
+    ids=[
+        "flights",
+        "small epsilon",
+        "large epsilon",
+        "coarse",
+        "users",
+        "paper at 2 epsilon",
+        "more digits than a float",
+    ],
 )
 def test_what_users_get_passes_and_spends_most_of_its_epsilon(mechanism):
     """A right mechanism fails with probability at most 1 %; by far less, for bounds are shared."""

@@ -4,6 +4,7 @@ import json
 import math
 import multiprocessing
 import os
+import pathlib
 import shutil
 import sqlite3
 from decimal import Decimal
@@ -114,11 +115,12 @@ def test_one_data_set_has_one_unit_of_privacy(path):
 
 def test_other_responses_have_a_budget_of_their_own(path):
     spend(path, 1.0, budget=1)
-    spend(path, 1.0, y=Y + 1e-3, budget=1)
-    spend(path, 1.0, y=Y[1:], budget=1)
+    spend(path, 1.0, y=Y + 1e-3, budget=1, name="moved")
+    with pytest.warns(UserWarning, match="The ledger knows other responses by the name 'moved'"):
+        spend(path, 1.0, y=Y[1:], budget=1, name="moved")
     assert len(Ledger(path).datasets()) == 3
-    with pytest.raises(ValueError, match="which fits 3"):
-        Ledger(path).set_budget("responses", 9)
+    with pytest.raises(ValueError, match="which fits 2"):
+        Ledger(path).set_budget("moved", 9)
 
 
 @pytest.mark.parametrize("form", ["csv", "float32", "reordered", "renamed", "chunked", "polars"])
@@ -219,14 +221,27 @@ def file_rolled_back(path):
 
 
 def another(path):
+    """A new ledger, made where nobody knows of the old one."""
     delete(path)
-    (path.parent / ".ledger.db.witness").rename(path.parent / "kept")
-    state = os.environ["XDG_STATE_HOME"]
-    try:
-        os.environ["XDG_STATE_HOME"] = str(path.parent / "elsewhere")
+    (path.parent / ".ledger.db.witness").unlink()
+    with pytest.MonkeyPatch.context() as other_home:
+        other_home.setenv("XDG_STATE_HOME", str(path.parent / "elsewhere"))
         spend(path, 0.1, budget=100)
-    finally:
-        os.environ["XDG_STATE_HOME"] = state
+
+
+def copy_goes_on(path):
+    """The whole folder copied, hidden witness and all, and the copy used."""
+    copied = shutil.copytree(path.parent, path.parent.with_name("copied"))
+    with pytest.raises(LedgerBroken, match="it was copied or moved from"):
+        spend(copied / path.name, 0.5)
+    Ledger(copied / path.name, trust=True).verify(accept=True)
+    spend(copied / path.name, 0.5)
+
+
+def copied_alone(path):
+    """The file alone copied within one account, and the copy used: then the first one is stale."""
+    shutil.copy(path, path.with_name("copied.db"))
+    spend(path.with_name("copied.db"), 0.5)
 
 
 def damaged_witness(path):
@@ -247,6 +262,8 @@ TAMPERING = {
     "file rolled back": file_rolled_back,
     "folder rolled back": rolled_back,
     "another ledger in its place": another,
+    "a copy of the folder went on": copy_goes_on,
+    "a copy of the file went on": copied_alone,
     "charge lowered": sql("UPDATE entries SET amount = '0.1' WHERE kind = 'release'"),
     "budget raised": sql("UPDATE entries SET amount = '100' WHERE kind = 'dataset'"),
     "last charge removed": sql(
@@ -264,6 +281,7 @@ TAMPERING = {
 
 
 @pytest.mark.parametrize("how", TAMPERING)
+@pytest.mark.filterwarnings("ignore:The ledger knows other responses")
 def test_a_ledger_that_was_tampered_with_fails_closed(path, how):
     spend(path, 1.0, budget=2)
     shutil.copytree(path.parent, path.parent.with_name("backup"))
@@ -277,10 +295,11 @@ def test_a_ledger_that_was_tampered_with_fails_closed(path, how):
 
 
 def test_a_moved_ledger_waits_for_a_person_and_keeps_a_note(path, monkeypatch, tmp_path):
-    """Without its witness nobody can say whether it was rolled back."""
+    """On another machine nobody can say whether it was rolled back on the way."""
     spend(path, 1.0, budget=2)
     moved = tmp_path / "moved.db"
     shutil.copy(path, moved)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other machine"))
     with pytest.raises(LedgerBroken, match="it has no witness here"):
         spend(moved, 1.0)
     Ledger(moved, trust=True).verify(accept=True)
@@ -305,7 +324,8 @@ def test_one_witness_is_enough_to_see_a_rollback(path):
     spend(path, 1.0, budget=2)
     shutil.copytree(path.parent, path.parent.with_name("backup"))
     spend(path, 0.5)
-    (Ledger(path)._journal._witnesses[1]).unlink()
+    for witness in Ledger(path)._journal._in_state:
+        witness.unlink()
     file_rolled_back(path)
     with pytest.raises(LedgerBroken, match="rolled back or cut"):
         spend(path, 0.5)
@@ -316,6 +336,69 @@ def test_a_state_folder_that_cannot_be_written_to_is_done_without(path, monkeypa
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     spend(path, 1.0, budget=2)
     assert spend(path, 1.0).dataset.left == 0
+
+
+def test_an_account_without_a_home_is_served(path, monkeypatch):
+    monkeypatch.delenv("XDG_STATE_HOME")
+
+    def homeless():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(pathlib.Path, "home", homeless)
+    spend(path, 1.0, budget=2)
+    assert spend(path, 1.0).dataset.left == 0
+    delete(path)
+    with pytest.raises(LedgerBroken, match="it is gone"):
+        spend(path, 1.0)
+
+
+def test_a_ledger_that_never_held_a_charge_may_be_deleted(path):
+    """There is nothing to protect, and a curator who starts over must not be locked out."""
+    with pytest.raises(BudgetExceeded):
+        spend(path, 2.0, budget=1.0)
+    delete(path)
+    assert spend(path, 1.0, budget=1.0).dataset.left == 0
+
+
+def _read_on(path, stop, result):
+    count = 0
+    try:
+        while not stop.is_set():
+            Ledger(path).datasets()
+            count += 1
+        result.put(count)
+    except LedgerBroken as error:
+        result.put(str(error))
+
+
+def test_readers_are_not_alarmed_by_a_writer_at_work(path):
+    """A witness newer than what was read of the journal must not look like a rollback."""
+    spend(path, 0.0, budget=1)
+    context = multiprocessing.get_context("spawn")
+    stop, result = context.Event(), context.Queue()
+    reader = context.Process(target=_read_on, args=(path, stop, result))
+    reader.start()
+    for _ in range(150):
+        spend(path, 0.0)
+    stop.set()
+    assert isinstance(said := result.get(timeout=60), int), said
+    reader.join()
+
+
+def test_a_ledger_made_by_another_process_in_between_is_taken(path, monkeypatch):
+    """Not there when first looked for, there and charged when the lock is had: no alarm."""
+    looks = iter([False])
+    real = pathlib.Path.exists
+
+    def exists(self):
+        if self == path and next(looks, True) is False:
+            monkeypatch.undo()
+            spend(path, 1.0, budget=2)
+            return False
+        return real(self)
+
+    monkeypatch.setattr(pathlib.Path, "exists", exists)
+    assert len(Ledger(path).datasets()) == 1
 
 
 def test_a_ledger_is_not_made_by_looking(path):
@@ -386,8 +469,16 @@ def test_a_ledger_that_may_not_be_written_is_told(path, monkeypatch):
 
 
 def test_verify_counts_and_finds_damage(path):
+    """Damage that no query meets: a free page is claimed that is not there."""
     spend(path, 1.0, budget=3)
     assert Ledger(path).verify() == 2
+    data = bytearray(path.read_bytes())
+    data[36:40] = (7).to_bytes(4, "big")
+    delete_wal(path)
+    path.write_bytes(bytes(data))
+    assert len(Ledger(path).datasets()) == 1
+    with pytest.raises(LedgerBroken, match="SQLite finds it damaged"):
+        Ledger(path).verify()
 
 
 def test_the_journal_shows_no_fingerprint(path):
@@ -398,8 +489,8 @@ def test_the_journal_shows_no_fingerprint(path):
 def test_paid_for_means_this_entry_and_this_amount(path):
     charge = spend(path, 1.0, budget=3)
     ledger = Ledger(path)
-    assert ledger.paid_for(charge.ledger, charge.entry, 1.0)
-    assert not ledger.paid_for(charge.ledger, charge.entry, 0.5)
-    assert not ledger.paid_for(charge.ledger, charge.entry + 1, 1.0)
-    assert not ledger.paid_for("other", charge.entry, 1.0)
+    assert ledger.paid_for(charge.ledger, charge.token, 1.0)
+    assert not ledger.paid_for(charge.ledger, charge.token, 0.5)
+    assert not ledger.paid_for(charge.ledger, charge.token[::-1], 1.0)
+    assert not ledger.paid_for("other", charge.token, 1.0)
     assert not ledger.paid_for(None, None, 1.0)

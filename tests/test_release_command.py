@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 
 import numpy as np
@@ -128,18 +129,40 @@ def test_the_ledger_commands(shell, flights):
 
 def test_verify_finds_a_release_that_nobody_paid_for(shell, flights, tmp_path):
     shell(f"release flights.csv {ASK} --bag-size 20 --budget 9 --out one")
-    text = (tmp_path / "one" / "release.json").read_text()
-    (tmp_path / "one" / "release.json").write_text(text.replace('"entry": 2', '"entry": 3'))
-    code, _, errors = shell("ledger verify one")
+    shutil.copytree("one", "same")
+    assert shell("ledger verify one same")[0] == 0
+    shell(f"release flights.csv {ASK} --bag-size 20 --out two")
+    tokens = [
+        json.loads((tmp_path / n / "release.json").read_text())["charge"] for n in ("one", "two")
+    ]
+    file = tmp_path / "two" / "release.json"
+    text = file.read_text()
+    file.write_text(text.replace(tokens[1], tokens[0]))
+    code, _, errors = shell("ledger verify one two")
+    assert code == 2
+    assert "the release must be paid for by a charge of its own; got 'two'" in errors
+    file.write_text(text.replace(tokens[1], "0" * 32))
+    code, _, errors = shell("ledger verify two")
     assert code == 2
     assert "the release must be paid for by this ledger" in errors
 
 
-def test_a_broken_ledger_is_told_with_the_way_out(shell, flights, tmp_path):
+@pytest.mark.filterwarnings("default:The ledger knows other responses")
+def test_a_table_that_has_grown_is_told(shell, flights, tmp_path):
+    """Other responses by a known name: a sentence, for what was released before adds up."""
+    shell(f"release flights.csv {ASK} --bag-size 20 --budget 9 --out one")
+    flights.iloc[:-1].to_csv(tmp_path / "flights.csv", index=False)
+    code, _, errors = shell(f"release flights.csv {ASK} --bag-size 20 --budget 9 --out two")
+    assert code == 0
+    assert errors.startswith("The ledger knows other responses by the name 'flights.csv:arr_delay'")
+
+
+def test_a_broken_ledger_is_told_with_the_way_out(shell, flights, tmp_path, monkeypatch):
     shell(f"release flights.csv {ASK} --bag-size 20 --budget 9 --out one")
     ledger = tmp_path / "books" / "ledger.db"
     moved = tmp_path / "moved.db"
     moved.write_bytes(ledger.read_bytes())
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another machine"))
     code, _, errors = shell("ledger show --ledger moved.db")
     assert code == 2
     assert "it has no witness here" in errors

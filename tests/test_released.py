@@ -6,6 +6,7 @@ import os
 import pickle
 import shutil
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -161,6 +162,19 @@ def test_statements_that_are_none_are_refused(folder, kind):
         {"files": {}},
         {"files": {"../bags.parquet": "0" * 64}},
         {"versions": {"python": 3}},
+        {"epsilon": None},
+        {"epsilon": -5},
+        {"epsilon": 0},
+        {"private": False},
+        {"scale": 0},
+        {"scale": -1},
+        {"scale": 1e3},
+        {"low": 4.0},
+        {"step": 0},
+        {"rows_per_user": 0},
+        {"smallest_bag": 9},
+        {"largest_bag": 10**6},
+        {"n_dropped": -1},
         {"extra": 1},
     ],
     ids=str,
@@ -212,6 +226,8 @@ def change_bags(path, **columns):
         {"bag": np.arange(30)[::-1]},
         {"bag": pa.array([None, *range(1, 30)])},
         {"noise_scale": np.full(30, np.nan)},
+        {"noise_scale": np.full(30, -0.6)},
+        {"noise_scale": np.full(30, 0.01)},
     ],
     ids=lambda c: next(iter(c)),
 )
@@ -311,6 +327,42 @@ def test_a_zip_bomb_is_refused_unread(folder, tmp_path):
         read_all(path)
     with pytest.raises(ValueError, match="must be a file written by"):
         AggregateStatistics.load(path / "statistics.npz")
+
+
+def test_a_tiny_file_of_very_many_bags_is_refused_unread(folder, monkeypatch):
+    """Equal values pack to nothing: a kilobyte could fill the memory."""
+    path = folder("none")
+    n = 10**6
+    columns = {"bag": 0, "size": 1, "response": 0.5, "noise_scale": 6.0}
+    table = pa.table({k: np.full(n, v) for k, v in columns.items()})
+    pq.write_table(table, path / "bags.parquet", compression="zstd")
+    assert (path / "bags.parquet").stat().st_size < n / 20
+    restate(path, n_bags=n, n_rows=n, smallest_bag=1, largest_bag=1)
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_: pytest.fail("it was read"))
+    refused(path)
+
+
+def test_an_array_that_claims_to_be_huge_is_refused(folder):
+    path = folder("statistics")
+    with zipfile.ZipFile(path / "statistics.npz") as saved:
+        members = {name: saved.read(name) for name in saved.namelist()}
+    mean = members["mean.npy"]
+    huge = mean.replace(b"(2,), }" + b" " * 14, b"(10000000000000,), }" + b" ")
+    assert huge != mean
+    assert len(huge) == len(mean)
+    with zipfile.ZipFile(path / "statistics.npz", "w") as saved:
+        for name, data in (members | {"mean.npy": huge}).items():
+            saved.writestr(name, data)
+    restate(path)
+    refused(path)
+
+
+def test_statistics_of_other_responses_than_the_bags_are_refused(folder):
+    path = folder("statistics")
+    found = AggregateStatistics.load(path / "statistics.npz")
+    replace(found, response_mean=found.response_mean + 0.1).save(path / "statistics.npz")
+    restate(path)
+    refused(path)
 
 
 def test_statistics_of_other_features_or_rows_are_refused(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from decimal import Decimal
@@ -208,7 +209,7 @@ def release_command(
         progress=_bar("Drawing noise"),
     )
     said, book = made.statement, Ledger(path)
-    account = next(d for d in book.datasets() if d.id == book.entry(said.entry)["dataset"])
+    account = book.dataset_of(said.charge)
     if as_json:
         money = {"dataset": account.id, "spent": account.spent, "left": account.left}
         print(json.dumps({"out": str(out), "statement": asdict(said), **_plain(money)}))
@@ -279,11 +280,15 @@ def ledger_verify(
 
     book = _ledger(ledger, trust=accept)
     entries = book.verify(accept=accept)
+    claims: dict[str | None, dict[str, str]] = {}
     for folder in releases or ():
         said = Release.load(folder).statement
-        if not book.paid_for(said.ledger, said.entry, said.epsilon):
+        if not book.paid_for(said.ledger, said.charge, said.epsilon):
             got = f"{str(folder)!r}, for which it has no entry"
             _check.refuse("the release", "paid for by this ledger", got, "Ask for its ledger")
+        if claims.setdefault(said.charge, said.files) != said.files:
+            got = f"{str(folder)!r}, whose charge another one claims too"
+            _check.refuse("the release", "paid for by a charge of its own", got, "One is forged")
     if as_json:
         print(json.dumps({"ledger": str(book.path), "entries": entries, "whole": True}))
         return
@@ -400,7 +405,10 @@ def _cell(value: Any) -> str:
 
 
 def main() -> None:
-    """Run a command; bad input is one sentence and exit code 2."""
+    """Run a command; bad input is one sentence and exit code 2, a warning one sentence."""
+    warnings.showwarning = lambda message, *_, **__: errors.print(
+        str(message), style="yellow", markup=False, soft_wrap=True
+    )
     try:
         app()
     except (ValueError, ImportError, OSError) as error:

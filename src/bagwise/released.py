@@ -74,9 +74,9 @@ class Statement:
     features : {"rows", "means", "statistics", "none"}
     columns : list of str
         Feature columns that were released.
-    ledger : str or None
-    entry : int or None
-        The ledger and the entry in it that paid for this.
+    ledger, charge : str or None
+        The ledger that paid for this, and a random token that it knows the charge by; the number of
+        an entry would tell what else was charged.
     made : str
         Date and time, UTC.
     versions : dict
@@ -105,7 +105,7 @@ class Statement:
     features: str
     columns: list[str]
     ledger: str | None
-    entry: int | None
+    charge: str | None
     made: str
     versions: dict[str, str]
     files: dict[str, str]
@@ -187,9 +187,8 @@ class Release:
         for name, mark in statement.files.items():
             if file_mark(folder / name) != mark:
                 raise ValueError(f"{name} is not as it was written")
-        bags = pq.read_table(folder / BAGS)
-        _check_bags(bags, statement)
-        return cls(folder, statement, bags)
+        _check_numbers(statement)
+        return cls(folder, statement, _read_bags(folder / BAGS, statement))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -279,6 +278,10 @@ class Release:
         stated = said.n_rows, said.n_bags, tuple(said.columns)
         if (found.n_rows, found.n_bags, found.feature_names) != stated:
             raise ValueError("sums of other rows than stated")
+        mean = self.sizes @ self.means / said.n_rows
+        square = self.sizes @ (self.means - mean) ** 2
+        if not np.allclose((found.response_mean, found.response_square), (mean, square)):
+            raise ValueError("sums of other responses than those of the bags")
         return found
 
     def _bag_features(self) -> pa.Table:
@@ -336,6 +339,7 @@ def _checked(folder: Path, task: Callable[[], Found]) -> Found:
         TypeError,
         OverflowError,
         RecursionError,
+        MemoryError,
         OSError,
         pa.ArrowException,
     ) as error:
@@ -346,22 +350,43 @@ def _checked(folder: Path, task: Callable[[], Found]) -> Found:
         ) from error
 
 
-def _check_bags(bags: pa.Table, statement: Statement) -> None:
-    """Refuse a table of bags that contradicts itself or the statement."""
-    labels = statement.bag_columns if len(statement.bag_columns) > 1 else []
-    if bags.column_names != [*BAG_COLUMNS, *labels]:
-        _fail("other columns of bags than stated")
-    types = {"size": pa.int64(), "response": pa.float64(), "noise_scale": pa.float64()}
-    if any(bags.schema.field(name).type != kind for name, kind in types.items()):
-        _fail("bags of a wrong type")
+def _check_numbers(said: Statement) -> None:
+    """Refuse a statement that contradicts itself."""
+    if said.private != (said.epsilon is not None) or (said.private and not said.scale > 0):
+        _fail("a promise without noise, or noise without a promise")
+    if not (said.epsilon is None or said.epsilon > 0) or said.scale < 0:
+        _fail("an impossible epsilon or scale")
+    if not (said.low < said.high and said.step > 0 and said.rows_per_user >= 1):
+        _fail("impossible bounds, grid or unit")
+    if not 1 <= said.smallest_bag <= said.largest_bag <= said.n_rows or said.n_dropped < 0:
+        _fail("impossible sizes")
+
+
+def _read_bags(path: Path, said: Statement) -> pa.Table:
+    """The table of bags, when it contradicts neither itself nor the statement."""
+    with pq.ParquetFile(path) as file:
+        kinds = {field.name: field.type for field in file.schema_arrow}
+        labels = said.bag_columns if len(said.bag_columns) > 1 else []
+        if list(kinds) != [*BAG_COLUMNS, *labels]:
+            _fail("other columns of bags than stated")
+        numbers = {"size": pa.int64(), "response": pa.float64(), "noise_scale": pa.float64()}
+        if not numbers.items() <= kinds.items() or any(map(pa.types.is_nested, kinds.values())):
+            _fail("bags of a wrong type")
+        # Different ids do not pack well: more rows than this per byte are made to fill memory.
+        if not 0 < file.metadata.num_rows == said.n_bags <= 1000 + 10 * path.stat().st_size:
+            _fail("another number of bags than stated")
+        bags = file.read()
     if any(column.null_count for column in bags.columns):
         _fail("missing values in bags")
-    sizes, ids = bags["size"].to_numpy(), bags["bag"]
-    numbers = np.concatenate([bags["response"].to_numpy(), bags["noise_scale"].to_numpy()])
-    if len(bags) != statement.n_bags or not len(bags) or len(pc.unique(ids)) != len(bags):
-        _fail("another number of bags than stated")
-    if sizes.min() < 1 or sum(sizes.tolist()) != statement.n_rows or not np.isfinite(numbers).all():
-        _fail("bags of impossible sizes or responses")
+    if len(pc.unique(bags["bag"])) != len(bags):
+        _fail("one bag twice")
+    sizes, means, scales = (bags[name].to_numpy() for name in BAG_COLUMNS[1:])
+    ends = int(sizes.min()), int(sizes.max())
+    if ends != (said.smallest_bag, said.largest_bag) or sum(sizes.tolist()) != said.n_rows:
+        _fail("other sizes of bags than stated")
+    if not np.isfinite(means).all() or not np.allclose(scales, said.scale * said.step / sizes):
+        _fail("impossible responses, or other noise than stated")
+    return bags
 
 
 def _read(path: Path, largest: int) -> bytes:

@@ -176,7 +176,15 @@ class AggregateStatistics:
             )
         except FileNotFoundError:
             raise
-        except (OSError, KeyError, TypeError, ValueError, EOFError, BadZipFile) as error:
+        except (
+            OSError,
+            KeyError,
+            TypeError,
+            ValueError,
+            EOFError,
+            MemoryError,
+            BadZipFile,
+        ) as error:
             raise ValueError(
                 f"path must be a file written by AggregateStatistics.save; got {str(path)!r}. "
                 "Write it again."

@@ -127,17 +127,27 @@ def audit(
         for view in VIEWS
         for pair in ((view(first), view(second)), (view(second), view(first)))
     ]
-    scale = mechanism.step / bag_size
-    sums = np.rint(np.concatenate([first, second]) / scale)
+    outputs = np.concatenate([first, second])
+    sums = np.rint(outputs * bag_size / mechanism.step)
     expected = mechanism.sums(one[1], np.array([bag_size]))[0]
     return Audit(
         epsilon=mechanism.cost,
         lower_bound=max(0.0, *bounds),
         confidence=confidence,
-        on_grid=bool(np.array_equal(sums * mechanism.step / bag_size, np.vstack([first, second]))),
+        on_grid=_on_grid(outputs, sums, mechanism.step, bag_size),
         p_value=_chi_square(sums[:, 1] - expected, mechanism.scale),
         draws=draws,
     )
+
+
+def _on_grid(outputs: FloatArray, sums: FloatArray, step: float, size: int) -> bool:
+    """Whether every output is a whole number of steps over the size, to the last digit."""
+    found = np.zeros(outputs.shape, dtype=bool)
+    # Where sums have more digits than a float, dividing back can miss by a few of the last.
+    for off in range(-2, 3):
+        whole = sums + off * np.maximum(1.0, np.spacing(np.abs(sums)))
+        found |= whole * step / size == outputs
+    return bool(found.all())
 
 
 def _lower_bound(a: FloatArray, b: FloatArray, share: float) -> float:

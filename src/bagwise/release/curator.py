@@ -19,7 +19,13 @@ from bagwise.release.layout import Layout, check_bagging, lay_out
 from bagwise.release.ledger import Charge, Ledger
 from bagwise.release.mechanism import Mechanism
 from bagwise.release.statement import Request, make_statement
-from bagwise.release.table import column, feature_columns, read_table, responses
+from bagwise.release.table import (
+    column,
+    feature_columns,
+    read_table,
+    refuse_copies,
+    responses,
+)
 from bagwise.release.write import write_bag_features, write_bags, write_rows, write_statistics
 from bagwise.released import FILES, STATEMENT, Release
 
@@ -122,14 +128,15 @@ def release(
         got = f"max_rows_per_user={max_rows_per_user} without user"
         _check.refuse("user", "given", got, "Name the column that tells users apart")
     check_free(folder)
+    _refuse_ledger_in(folder, ledger)
     steps.reached("arguments checked")
 
     table = read_table(rows)
     numbers = responses(table, response)
-    _refuse_response_as(names, "bags", table, response)
-    _refuse_response_as([] if user is None else [user], "user", table, response)
-    stay = [name for name in (user, *(n for n in names if n == "bag")) if name is not None]
-    chosen = feature_columns(table, numbers, response, stay, columns, features)
+    _refuse_roles(table, response, user, names)
+    stay = [response] if user is None else [response, user]
+    chosen = feature_columns(table, stay, names, columns, features)
+    refuse_copies(table, [*names, *chosen], numbers, _bounds(bounds, table.num_rows))
     request = Request(response, user, names, features, chosen)
     steps.reached("table read")
 
@@ -164,6 +171,14 @@ def release(
     return Release.load(folder)
 
 
+def _refuse_ledger_in(folder: Path, ledger: Any) -> None:
+    """Refuse to keep the ledger in what is given away."""
+    path = ledger.path if isinstance(ledger, Ledger) else ledger
+    if path is not None and Path(path).resolve().is_relative_to(folder.resolve()):
+        got = f"ledger={str(path)!r}"
+        _check.refuse("ledger", "kept outside the release", got, "Choose another place for it")
+
+
 def _bounds(bounds: Any, n_rows: int) -> Any:
     """Bounds as given, or ±C√log n for a number C."""
     if not isinstance(bounds, float | int) or isinstance(bounds, bool):
@@ -174,12 +189,15 @@ def _bounds(bounds: Any, n_rows: int) -> Any:
     return -half, half
 
 
-def _refuse_response_as(names: list[str], role: str, table: pa.Table, response: str) -> None:
-    """Refuse columns that are missing, or are the response."""
-    for name in names:
-        column(table, name, role)
-        if name == response:
-            _check.refuse(role, "another column than the response", f"{name!r}", "Name another")
+def _refuse_roles(table: pa.Table, response: str, user: str | None, bags: list[str]) -> None:
+    """Refuse columns that are missing, or that would have to leave and stay at once."""
+    if user is not None and column(table, user, "user") is not None and user == response:
+        _check.refuse("user", "another column than the response", f"{user!r}", "Name another")
+    for name in bags:
+        column(table, name, "bags")
+        if name in (response, user):
+            rule = "other columns than response and user"
+            _check.refuse("bags", rule, f"{name!r}", "Those stay home: name another")
 
 
 def _write_features(place: Path, request: Request, table: pa.Table, layout: Layout) -> None:

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bagwise import _check
@@ -52,6 +52,7 @@ def appearing(out: Path) -> Iterator[Path]:
     """
     check_free(out)
     partial = out.with_name(f".{out.name}.partial")
+    new = [parent for parent in out.parents if not parent.exists()]
     out.parent.mkdir(parents=True, exist_ok=True)
     partial.mkdir(exist_ok=True)
     with ExitStack() as stack:
@@ -71,6 +72,9 @@ def appearing(out: Path) -> Iterator[Path]:
             partial.rename(out)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
+            with suppress(OSError):
+                for parent in new:
+                    parent.rmdir()
             raise
     steps.reached("folder published")
     sync(out.parent)

@@ -1,8 +1,10 @@
 """An append-only journal in SQLite that notices when it is deleted, cut, edited or rolled back.
 
-Each entry carries a keyed digest of itself and of the one before. A *witness*, a small file beside
-the journal and another in the user's state folder, remembers how far the journal had come. A
-journal that falls short of its witness takes no more entries until a person has looked.
+Each entry carries a keyed digest of itself and of the one before. *Witnesses*, small files,
+remember how far the journal had come: one lies hidden beside it and names its place, so that a copy
+is known for one; two lie in the account's state folder, one found by the journal's place when the
+journal is gone, one by its identity when two copies of it go apart. A journal that does not go on
+from where each of them saw it takes no more entries until a person has looked.
 """
 
 from __future__ import annotations
@@ -22,14 +24,16 @@ from typing import Any, NoReturn
 from bagwise.release import steps
 from bagwise.release.disk import locked, sync
 
-FIELDS = ("entry", "time", "kind", "dataset", "amount", "name", "unit", "fingerprint")
+FIELDS = ("entry", "time", "kind", "dataset", "amount", "name", "unit", "token", "fingerprint")
 SCHEMA = """
 CREATE TABLE ledger (id TEXT NOT NULL, key BLOB NOT NULL);
 CREATE TABLE entries (
     entry INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, dataset TEXT, amount TEXT,
-    name TEXT, unit TEXT, fingerprint TEXT, digest TEXT NOT NULL
+    name TEXT, unit TEXT, token TEXT, fingerprint TEXT, digest TEXT NOT NULL
 );
 """
+# What a witness says.
+WITNESS = {"ledger": str, "path": str, "entries": int, "digest": str}
 # Seconds to wait for another process that is writing.
 PATIENCE = 60
 
@@ -57,10 +61,9 @@ class Journal:
 
     def __init__(self, path: Path, create: bool) -> None:
         self.path = path.resolve()
+        self.id, self.key = "", b""
         if not self.path.exists():
-            if any(witness.exists() for witness in self._witnesses):
-                self._broken("it is gone, but its witness is not")
-            if not create:
+            if not create and not self._seen():
                 raise FileNotFoundError(
                     f"ledger must be a file; got {str(self.path)!r}. The first release makes it."
                 )
@@ -75,9 +78,11 @@ class Journal:
     @contextmanager
     def read(self, trust: bool = False) -> Iterator[sqlite3.Connection]:
         """A connection to a journal that is whole; ``trust`` leaves its witnesses unasked."""
+        # Witnesses first: one that is newer than what is read would look like a journal cut short.
+        seen = [] if trust else self._seen()
         with self._open() as connection:
             connection.execute("BEGIN")
-            self._head(connection, trust)
+            self._head(connection, seen, trust)
             yield connection
 
     @contextmanager
@@ -86,8 +91,9 @@ class Journal:
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
-                head = self._head(connection, trust)
-                if not any(witness.exists() for witness in self._witnesses):
+                seen = [] if trust else self._seen()
+                head = self._head(connection, seen, trust)
+                if not seen:
                     # Before the first entry: a crash after it must not look like a lost witness.
                     self._witness(*head)
                 yield connection
@@ -99,7 +105,7 @@ class Journal:
             steps.reached("charge committed")
             # SQLite's lock again, so that a slower process cannot set a witness back.
             connection.execute("BEGIN IMMEDIATE")
-            self._witness(*self._head(connection, trust))
+            self._witness(*self._head(connection, [], True))
             connection.execute("ROLLBACK")
             steps.reached("charge witnessed")
 
@@ -128,6 +134,9 @@ class Journal:
         with locked(self.path.parent):
             if self.path.exists():
                 return
+            if self._seen():
+                remedy = "Put it back; a new one needs another place"
+                self._broken("it is gone, but not what witnessed it", remedy)
             for suffix in ("", "-wal", "-shm"):
                 half.with_name(half.name + suffix).unlink(missing_ok=True)
             half.touch(mode=0o600)
@@ -163,7 +172,9 @@ class Journal:
         except sqlite3.Error as error:
             self._broken(f"SQLite says: {error}")
 
-    def _head(self, connection: sqlite3.Connection, trust: bool) -> tuple[int, str]:
+    def _head(
+        self, connection: sqlite3.Connection, seen: list[tuple[Path, dict[str, Any]]], trust: bool
+    ) -> tuple[int, str]:
         """Number and digest of the last entry, when the whole journal is as it was written."""
         digests = [""]
         columns = ", ".join((*FIELDS, "digest"))
@@ -172,48 +183,69 @@ class Journal:
             if row[0] != len(digests) or not hmac.compare_digest(digest, row[-1]):
                 self._broken(f"entry {len(digests)} is not as it was written")
             digests.append(digest)
-        if not trust:
-            self._compare(digests)
+        if len(digests) > 1 and not seen and not trust:
+            self._broken("it has no witness here")
+        for place, witness in seen:
+            self._compare(place, witness, digests)
         return len(digests) - 1, digests[-1]
 
     @property
-    def _witnesses(self) -> tuple[Path, Path]:
-        """Where witnesses lie: hidden beside the journal, and by its path in the state folder."""
-        state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-        mark = hashlib.sha256(str(self.path).encode()).hexdigest()[:32]
-        beside = self.path.with_name(f".{self.path.name}.witness")
-        return beside, state / "bagwise" / "ledgers" / f"{mark}.witness"
+    def _beside(self) -> Path:
+        """The witness that lies with the journal."""
+        return self.path.with_name(f".{self.path.name}.witness")
+
+    @property
+    def _in_state(self) -> list[Path]:
+        """Witnesses in the account's state folder, by place and, where it is known, by identity."""
+        try:
+            state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        except RuntimeError:  # an account without a home
+            return []
+        names = [hashlib.sha256(str(self.path).encode()).hexdigest()[:32], self.id]
+        return [state / "bagwise" / "ledgers" / f"{name}.witness" for name in names if name]
+
+    def _seen(self) -> list[tuple[Path, dict[str, Any]]]:
+        """Witnesses of this journal, and of any other here that held an entry, with what they say."""
+        found = []
+        for place in (self._beside, *self._in_state):
+            # A state folder that cannot be read leaves one witness.
+            with suppress(FileNotFoundError if place == self._beside else OSError):
+                try:
+                    said = json.loads(place.read_text())
+                    said = {name: kind(said[name]) for name, kind in WITNESS.items()}
+                except (ValueError, KeyError, TypeError):
+                    self._broken(f"what witnessed it is damaged: {str(place)!r}")
+                if said["entries"] or said["ledger"] == self.id:
+                    found.append((place, said))
+        return found
 
     def _witness(self, count: int, digest: str) -> None:
         """Write down how far the journal has come; the caller holds SQLite's lock."""
-        text = json.dumps({"ledger": self.id, "entries": count, "digest": digest})
-        beside, in_state = self._witnesses
-        _replace(beside, text)
-        # A home that cannot be written to leaves one witness; two are better.
-        with suppress(OSError):
-            _replace(in_state, text)
+        said = {"ledger": self.id, "path": str(self.path), "entries": count, "digest": digest}
+        _replace(self._beside, json.dumps(said))
+        for place in self._in_state:
+            # A home that cannot be written to leaves one witness; more are better.
+            with suppress(OSError):
+                _replace(place, json.dumps(said))
 
-    def _compare(self, digests: list[str]) -> None:
-        """Refuse a journal that does not go on from where its witnesses saw it."""
-        seen = [witness for witness in self._witnesses if witness.exists()]
-        if len(digests) > 1 and not seen:
-            self._broken("it has no witness here")
-        for witness in seen:
-            try:
-                said = json.loads(witness.read_text())
-                owner, count, digest = said["ledger"], int(said["entries"]), said["digest"]
-            except (ValueError, KeyError, TypeError):
-                self._broken(f"its witness {str(witness)!r} is damaged")
-            if owner != self.id:
-                self._broken("it is not the one that was here before")
-            if not 0 <= count < len(digests) or digests[count] != digest:
-                self._broken("entries that its witness saw are gone: it was rolled back or cut")
+    def _compare(self, place: Path, witness: dict[str, Any], digests: list[str]) -> None:
+        """Refuse a journal that does not go on from where a witness saw it."""
+        if witness["ledger"] != self.id:
+            self._broken("it is not the one that was here before")
+        if place == self._beside and witness["path"] != str(self.path):
+            self._broken(f"it was copied or moved from {witness['path']!r}")
+        count = witness["entries"]
+        if not count < len(digests) or digests[count] != witness["digest"]:
+            self._broken("entries that were witnessed are not in it: it was rolled back or cut")
 
-    def _broken(self, why: str) -> NoReturn:
+    def _broken(self, why: str, remedy: str | None = None) -> NoReturn:
+        """Refuse to go on, with what a person can do."""
+        remedy = remedy or (
+            "Put the right file back; when a person has found this one to be right, run "
+            f"'bagwise ledger verify --accept --ledger {self.path}'"
+        )
         raise LedgerBroken(
-            f"ledger must be whole and up to date; got {str(self.path)!r}: {why}. Put the right "
-            "file back; when a person has found this one to be right, run 'bagwise ledger verify "
-            f"--accept --ledger {self.path}'."
+            f"ledger must be whole and up to date; got {str(self.path)!r}: {why}. {remedy}."
         ) from None
 
 

@@ -98,7 +98,7 @@ def lay_out(
     sizes = groups.sizes.astype(np.int64)
     labels = table.select(names).take(order[np.cumsum(sizes) - sizes])
     if len(names) == 1:
-        return Layout(order, sizes, _plain(labels[names[0]]), pa.table({}))
+        return Layout(order, sizes, labels[names[0]].combine_chunks(), pa.table({}))
     return Layout(order, sizes, pa.array(range(len(sizes))), labels)
 
 
@@ -109,12 +109,6 @@ def _ids(table: pa.Table, name: str) -> pa.ChunkedArray:
     if values.null_count or (is_float and np.isnan(values.to_numpy()).any()):
         _check.refuse(f"column {name!r}", "an id in every row", "missing ones", "Name those rows")
     return values
-
-
-def _plain(values: pa.ChunkedArray) -> pa.Array:
-    """Ids in one piece, without Arrow's dictionary."""
-    array = values.combine_chunks()
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def _capped(users: pa.ChunkedArray, order: Integers, cap: int) -> Integers:

@@ -14,6 +14,8 @@ import hashlib
 import os
 import secrets
 import sqlite3
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from decimal import ROUND_UP, Context, Decimal
 from os import PathLike
@@ -90,14 +92,14 @@ class Charge:
 
     Attributes
     ----------
-    ledger : str
-    entry : int
+    ledger, token : str
+        The ledger, and a random name of the entry that says nothing of other entries.
     dataset : Dataset
         As it stands after the charge.
     """
 
     ledger: str
-    entry: int
+    token: str
     dataset: Dataset
 
 
@@ -185,17 +187,18 @@ class Ledger:
             marks = self._datasets(connection)
             known = marks.get(fingerprint)
             if known is None:
+                _warn_of_namesakes(name, marks.values())
                 known = self._add(connection, fingerprint, total, name, unit)
             _refuse_change(known, total, unit)
             spent = EXACT.add(known.spent, amount)
             if spent > known.budget:
                 raise BudgetExceeded(amount, known.left, known.budget)
-            entry = self._journal.append(
-                connection, kind="release", dataset=known.id, amount=str(amount)
-            )
+            token = secrets.token_hex(16)
+            entry = {"dataset": known.id, "amount": str(amount), "token": token}
+            self._journal.append(connection, kind="release", **entry)
             steps.reached("charge written")
             charged = self._datasets(connection)[fingerprint]
-        return Charge(self._journal.id, entry, charged)
+        return Charge(self._journal.id, token, charged)
 
     def datasets(self) -> list[Dataset]:
         """Every data set, in the order of first release."""
@@ -246,15 +249,16 @@ class Ledger:
                 return self._journal.append(connection, kind="accepted")
         return len(self.entries())
 
-    def entry(self, number: int | None) -> dict[str, Any]:
-        """One entry of the journal."""
-        return next(e for e in self.entries() if e["entry"] == number)
+    def dataset_of(self, token: str | None) -> Dataset:
+        """The data set that a charge was for."""
+        handle = next(e["dataset"] for e in self.entries() if e["token"] == token)
+        return next(d for d in self.datasets() if d.id == handle)
 
-    def paid_for(self, ledger: str | None, entry: int | None, epsilon: float | None) -> bool:
-        """Whether an entry of this ledger paid for a release with that statement."""
+    def paid_for(self, ledger: str | None, token: str | None, epsilon: float | None) -> bool:
+        """Whether a charge of this ledger paid for a release with that statement."""
         amount = str(_amount("epsilon", np.inf if epsilon is None else epsilon))
         return ledger == self._journal.id and any(
-            (e["entry"], e["kind"], e["amount"]) == (entry, "release", amount)
+            (e["kind"], e["token"], e["amount"]) == ("release", token, amount)
             for e in self.entries()
         )
 
@@ -304,6 +308,17 @@ def _refuse_change(known: Dataset, budget: Decimal | None, unit: str) -> None:
         got = f"{unit!r} where it is {known.unit!r}"
         remedy = "Charges in different units do not add up: keep to the first"
         _check.refuse("the unit of privacy", "that of earlier releases", got, remedy)
+
+
+def _warn_of_namesakes(name: str, known: Iterable[Dataset]) -> None:
+    """Say that a table may have grown: its old rows would be released again on a new budget."""
+    same = [d.id for d in known if d.name == name]
+    if same:
+        warnings.warn(
+            f"The ledger knows other responses by the name {name!r} ({', '.join(same)}). Rows that "
+            "are in both are released again, and what that costs adds up.",
+            stacklevel=3,
+        )
 
 
 def _amount(name: str, value: Any) -> Decimal:

@@ -39,6 +39,8 @@ DIGITS = 20
 # Sums stay far from the ends of int64, and so does noise: it exceeds 64 scales once in e⁶⁴ draws.
 LARGEST_SUM = 2**61
 LARGEST_SCALE = 2**61 / 64
+# Past these a number is a slip of the pen.
+LARGEST_BOUND, LARGEST_EPSILON, LARGEST_SHARE = 1e100, 1e6, 1e9
 # Draws a call: about a tenth of a second.
 CHUNK = 20_000
 
@@ -94,10 +96,19 @@ class Mechanism:
     ) -> Mechanism:
         """A mechanism for these bounds, or one sentence about what is wrong with them."""
         low, high = _check.interval("bounds", bounds)
+        if max(abs(low), abs(high)) > LARGEST_BOUND:
+            got = f"bounds={bounds!r}"
+            _check.refuse("bounds", f"within ±{LARGEST_BOUND:g}", got, "Change the unit")
         remedy = "Small is private, 1 is usual; infinity releases plain means"
         epsilon = _check.number("epsilon", epsilon, low=0, above=True, remedy=remedy)
+        if LARGEST_EPSILON < epsilon < math.inf:
+            got = f"epsilon={epsilon!r}"
+            _check.refuse("epsilon", f"at most {LARGEST_EPSILON:g} or infinite", got, remedy)
         remedy = "1 protects one label, or one row of each user"
         g = _check.whole("max_rows_per_user", rows_per_user, low=1, remedy=remedy)
+        if g > LARGEST_SHARE:
+            got = f"max_rows_per_user={rows_per_user}"
+            _check.refuse("max_rows_per_user", f"at most {LARGEST_SHARE:g}", got, remedy)
         if step is None:
             step = 2.0 ** (math.floor(math.log2(high - low)) - DIGITS)
         if not (isinstance(step, float | int) and step > 0 and math.frexp(step)[0] == 0.5):

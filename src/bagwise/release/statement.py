@@ -67,7 +67,7 @@ def make_statement(
         features=request.features,
         columns=request.columns,
         ledger=None if charge is None else charge.ledger,
-        entry=None if charge is None else charge.entry,
+        charge=None if charge is None else charge.token,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={name: version(name) for name in packages} | {"python": platform.python_version()},
         files={name: file_mark(folder / name) for name in names if name is not None},
@@ -82,21 +82,26 @@ def _unit(request: Request, mechanism: Mechanism) -> str:
     return f"all labels of one user ({'one row' if g == 1 else f'at most {g} rows'} of each)"
 
 
+def _shown(value: float) -> str:
+    """A number in full, without an idle .0."""
+    return repr(value).removesuffix(".0")
+
+
 def _promise(request: Request, mechanism: Mechanism, charge: Charge | None) -> str:
     """The guarantee in plain words."""
     if mechanism.test_seed is not None:
         return "Not private: the noise is for tests, and anyone can draw it again."
     if not mechanism.private:
         return "Not private: these are plain means of clipped responses."
-    cost = f"{mechanism.cost:g}"
+    cost = _shown(mechanism.cost)
     text = [
         f"Label-private with epsilon = {cost} for {_unit(request, mechanism)}: whatever those "
         f"labels are, no outcome becomes more than e^{cost} times as likely."
     ]
     if mechanism.paper:
         text.append(
-            f"The noise is the paper's, half as wide as epsilon = {mechanism.epsilon:g} needs, so "
-            f"this costs 2 epsilon = {cost}."
+            "The noise is the paper's, half as wide as "
+            f"epsilon = {_shown(mechanism.epsilon)} needs, so this costs 2 epsilon = {cost}."
         )
     if request.features != "none":
         text.append("Features are not protected: label privacy says nothing of them.")

@@ -22,7 +22,6 @@ GROUP = 2**17
 
 def write_rows(folder: Path, features: pa.Table, layout: Layout) -> None:
     """Features and bag of each row, bag after bag, no bag in two row groups."""
-    features = _bare(features)
     schema = pa.schema([("bag", layout.ids.type), *features.schema])
     with pq.ParquetWriter(
         folder / ROWS, schema, compression="zstd", write_page_checksum=True
@@ -67,7 +66,7 @@ def write_bags(folder: Path, layout: Layout, means: FloatArray, scales: FloatArr
         dict(zip(BAG_COLUMNS, values, strict=True))
         | {name: layout.labels[name] for name in layout.labels.column_names}
     )
-    pq.write_table(_bare(table), folder / BAGS)
+    pq.write_table(table, folder / BAGS)
 
 
 def _whole_bags(layout: Layout) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
@@ -78,12 +77,6 @@ def _whole_bags(layout: Layout) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         stop = max(first + 1, int(np.searchsorted(ends, row + GROUP, side="right")))
         yield first, stop, layout.order[row : ends[stop - 1]]
         first, row = stop, int(ends[stop - 1])
-
-
-def _bare(table: pa.Table) -> pa.Table:
-    """The table without what its maker noted in the schema: that could be anything."""
-    bare = pa.schema([field.remove_metadata() for field in table.schema])
-    return pa.Table.from_arrays(table.columns, schema=bare)
 
 
 def _numbers(table: pa.Table) -> pa.Table:
