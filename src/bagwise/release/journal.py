@@ -205,7 +205,7 @@ class Journal:
         return [state / "bagwise" / "ledgers" / f"{name}.witness" for name in names if name]
 
     def _seen(self) -> list[tuple[Path, dict[str, Any]]]:
-        """Witnesses of this journal, and of any other here that held an entry, with what they say."""
+        """What witnesses of this journal say, and those of any other here that held an entry."""
         found = []
         for place in (self._beside, *self._in_state):
             # A state folder that cannot be read leaves one witness.
