@@ -25,6 +25,7 @@ FLOW = [
     "theory",
     "simulate",
     "planning",
+    "statement",
     "released",
     "release",
     "engines",
@@ -36,7 +37,7 @@ FLOW = [
     "cli",
 ]
 # The learner's side must never reach the code that sees individual responses.
-LEARNER = {"bags", "losses", "statistics", "released", "estimators", "baselines"}
+LEARNER = {"bags", "losses", "statistics", "statement", "released", "estimators", "baselines"}
 OPTIONAL = {
     "torch",
     "matplotlib",

@@ -10,6 +10,7 @@ Read the package in the order the data flows; a module imports only from those a
     theory      exact risk of linear models, one result a file
     simulate    the same, drawn
     planning    theory -> Plan: bag size, rho, expected error, and why
+    statement   what a release says of itself
     released    Release: the folder that crosses from curator to learner, and all that does
     release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone

@@ -122,7 +122,7 @@ def release(
     _check.choice("features", features, FILES)
     least = _check.whole("min_bag_size", min_bag_size, low=1, remedy="1 asks for nothing")
     # Bad arguments are told before a table is read; any number of rows will do for that.
-    mechanism = Mechanism.of(_bounds(bounds, 3), epsilon, max_rows_per_user, step, paper)
+    mechanism = Mechanism.of(_bounds(bounds, 10**9), epsilon, max_rows_per_user, step, paper)
     names = check_bagging(bags, bag_size, least)
     if user is None and mechanism.rows_per_user > 1:
         got = f"max_rows_per_user={max_rows_per_user} without user"
@@ -150,6 +150,8 @@ def release(
     limits = _bounds(bounds, len(layout.order))
     mechanism = Mechanism.of(limits, epsilon, max_rows_per_user, step, paper)
     sums = mechanism.sums(numbers[layout.order], layout.sizes)
+    # Calibrates the noise too: what OpenDP may refuse, it refuses before a charge.
+    scales = mechanism.noise_scales(layout.sizes)
     steps.reached("responses summed")
 
     with appearing(folder) as place:
@@ -160,7 +162,7 @@ def release(
         # What follows is paid for; before, nothing was drawn.
         means = mechanism.noisy_means(sums, layout.sizes, progress)
         steps.reached("noise drawn")
-        write_bags(place, layout, means, mechanism.noise_scales(layout.sizes))
+        write_bags(place, layout, means, scales)
         if features == "statistics":
             write_statistics(place, table.select(chosen), layout, means)
         steps.reached("means written")

@@ -11,7 +11,8 @@ from pathlib import Path
 from bagwise.release.layout import Layout
 from bagwise.release.ledger import Charge
 from bagwise.release.mechanism import Mechanism
-from bagwise.released import BAGS, FILES, Statement, file_mark
+from bagwise.released import BAGS, FILES, file_mark
+from bagwise.statement import Statement
 
 
 @dataclass(frozen=True)
