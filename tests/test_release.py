@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import sys
 import traceback
 from dataclasses import replace
 from decimal import Decimal
@@ -367,6 +368,16 @@ def test_test_noise_is_stamped_not_private(go, monkeypatch):
         assert made.statement.promise == (
             "Not private: the noise is for tests, and anyone can draw it again."
         )
+
+
+def test_without_opendp_nothing_is_charged_and_plain_means_are_released(go, tmp_path, monkeypatch):
+    for name in [m for m in sys.modules if m.split(".")[0] == "opendp"]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "opendp.prelude", None)
+    with pytest.raises(ImportError, match=r"opendp must be installed .*bagwise\[release\]"):
+        go()
+    assert spent(tmp_path) == 0
+    assert not go(epsilon=math.inf, ledger=None, budget=None).statement.private
 
 
 def test_no_seed_can_be_passed():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from bagwise.release.layout import Layout
@@ -45,7 +46,6 @@ def make_statement(
 ) -> Statement:
     """The statement of a release whose other files lie in ``folder``."""
     names = [BAGS, FILES[request.features]]
-    packages = ("bagwise", "opendp", "numpy", "pyarrow")
     return Statement(
         promise=_promise(request, mechanism, charge),
         private=mechanism.private,
@@ -70,9 +70,19 @@ def make_statement(
         ledger=None if charge is None else charge.ledger,
         charge=None if charge is None else charge.token,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={name: version(name) for name in packages} | {"python": platform.python_version()},
+        versions=_versions(),
         files={name: file_mark(folder / name) for name in names if name is not None},
     )
+
+
+def _versions() -> dict[str, str]:
+    """Versions of what took part."""
+    found = {"python": platform.python_version()}
+    for name in ("bagwise", "opendp", "numpy", "pyarrow"):
+        # Plain means are released without OpenDP.
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _unit(request: Request, mechanism: Mechanism) -> str:
