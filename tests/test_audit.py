@@ -142,6 +142,7 @@ OTHER_DEFECTS = {
     "scale of k + 1": mutant(ScaleOfMore),
     "divides by k + 1": mutant(DividesByMore),
     "numpy's Laplace": mutant(Floating),
+    "more noise than stated": lambda m, y, n: as_released(replace(m, epsilon=0.9), y, n),
     "some bags without noise": mutant(Lazy),
 }
 

@@ -118,6 +118,14 @@ def test_kills_add_up_until_the_budget_is_gone(tmp_path):
     assert spent(tmp_path) == 3
 
 
+def test_what_a_killed_release_left_is_not_published_by_the_next(tmp_path):
+    """The first wrote rows; the second, to the same place, was asked for none."""
+    run_child(tmp_path, "rows", "statement written")
+    assert run_child(tmp_path, "none", "none").returncode == 0
+    published = os.listdir(tmp_path / "out" / "released")
+    assert sorted(published) == ["bags.parquet", "release.json"]
+
+
 def _limited(folder, features, size, result):
     """A release in a process that may write no file larger than ``size``: as on a full disk."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

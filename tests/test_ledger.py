@@ -244,6 +244,28 @@ def copied_alone(path):
     spend(path.with_name("copied.db"), 0.5)
 
 
+def graft(path):
+    """A charge of a fork, with its own true digest, put in place of a larger one."""
+    fork = shutil.copy(path.parent.with_name("backup") / path.name, path.with_name("fork.db"))
+    with pytest.MonkeyPatch.context() as other_home:
+        other_home.setenv("XDG_STATE_HOME", str(path.parent / "elsewhere"))
+        Ledger(fork, trust=True)._journal._witness(2, _digest_of(fork, 2))
+        spend(fork, 0.01)
+    spend(path, 0.25)
+    with sqlite3.connect(path) as connection:
+        connection.execute("ATTACH ? AS fork", (str(fork),))
+        connection.execute("DELETE FROM entries WHERE entry = 3")
+        connection.execute("INSERT INTO entries SELECT * FROM fork.entries WHERE entry = 3")
+    connection.close()
+
+
+def _digest_of(path, entry):
+    connection = sqlite3.connect(path)
+    found = connection.execute("SELECT digest FROM entries WHERE entry = ?", (entry,)).fetchone()[0]
+    connection.close()
+    return found
+
+
 def damaged_witness(path):
     (path.parent / ".ledger.db.witness").write_text('{"ledger": ')
 
@@ -264,6 +286,7 @@ TAMPERING = {
     "another ledger in its place": another,
     "a copy of the folder went on": copy_goes_on,
     "a copy of the file went on": copied_alone,
+    "charge of a fork grafted in": graft,
     "charge lowered": sql("UPDATE entries SET amount = '0.1' WHERE kind = 'release'"),
     "budget raised": sql("UPDATE entries SET amount = '100' WHERE kind = 'dataset'"),
     "last charge removed": sql(
