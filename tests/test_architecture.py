@@ -17,9 +17,12 @@ SOURCE = Path(bagwise.__file__).parent
 FLOW = [
     "_check",
     "_extras",
+    "_disk",
+    "tables",
     "bags",
     "losses",
     "statistics",
+    "encoding",
     "spectrum",
     "snr",
     "theory",
@@ -37,7 +40,17 @@ FLOW = [
     "cli",
 ]
 # The learner's side must never reach the code that sees individual responses.
-LEARNER = {"bags", "losses", "statistics", "statement", "released", "estimators", "baselines"}
+LEARNER = {
+    "tables",
+    "encoding",
+    "bags",
+    "losses",
+    "statistics",
+    "statement",
+    "released",
+    "estimators",
+    "baselines",
+}
 OPTIONAL = {
     "torch",
     "matplotlib",

@@ -2,9 +2,11 @@
 
 Read the package in the order the data flows; a module imports only from those above it:
 
+    tables      CSV and Parquet files, a batch of rows at a time
     bags        which row sits in which bag, and averages over bags
     losses      bag-level, instance-level and interpolating losses, with derivatives
     statistics  A, W, c: all that a linear model needs of a table
+    encoding    columns of a table as numbers
     spectrum    one decomposition of them, every rho
     snr         signal and noise from them
     theory      exact risk of linear models, one result a file

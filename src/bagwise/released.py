@@ -14,9 +14,13 @@ and what does not fit together is refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -26,9 +30,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
+from bagwise import _check
+from bagwise.bags import Bags
+from bagwise.encoding import Encoder
 from bagwise.statement import Statement
-from bagwise.statistics import AggregateStatistics
+from bagwise.statistics import AggregateStatistics, Rows
+from bagwise.tables import is_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Found = TypeVar("Found")
@@ -114,37 +123,63 @@ class Release:
 
     def batches(self) -> Iterator[tuple[pa.Table, FloatArray, NDArray[Any]]]:
         """Features, mean responses and bag ids of rows, a row group of whole bags at a time."""
-        self._need("rows")
-        ends = np.cumsum(self.sizes)
-        ids, means = self.bags["bag"].combine_chunks(), self.means
-        with _checked(
-            self.path,
-            lambda: pq.ParquetFile(self.path / ROWS, page_checksum_verification=True),
-        ) as file:
-            bag = row = 0
-            for group in range(file.num_row_groups):
-                last = int(np.searchsorted(ends, row + file.metadata.row_group(group).num_rows))
-                read = partial(self._rows, file, group, ids, bag, last + 1)
-                table, of_row = _checked(self.path, read)
-                yield table, means[of_row], table_ids(ids, of_row)
-                bag, row = last + 1, int(ends[last])
-        if bag != len(self.bags):
-            _checked(self.path, lambda: _fail("bags without rows"))
+        ids = self.bags["bag"].combine_chunks()
+        for group in self._groups():
+            of_row = np.repeat(np.arange(group.first, group.stop), self._sizes_of(group))
+            yield self._read(group), self.means[of_row], table_ids(ids, of_row)
 
-    def _rows(
-        self, file: pq.ParquetFile, group: int, ids: pa.Array, first: int, stop: int
-    ) -> tuple[pa.Table, NDArray[np.int64]]:
-        """Features of a row group, and for each row the place of its bag in ``bags``."""
-        of_row = np.repeat(np.arange(first, stop), self.sizes[first:stop])
-        if file.metadata.row_group(group).num_rows != len(of_row):
-            raise ValueError("a bag in two row groups")
-        table = file.read_row_group(group)
-        if table.column_names != ["bag", *self.statement.columns]:
-            raise ValueError("other columns than stated")
-        expected = ids.take(pa.array(of_row))
-        if not table["bag"].combine_chunks().equals(expected):
-            raise ValueError("rows in other bags than stated")
-        return table.drop_columns("bag"), of_row
+    def _groups(self) -> list[RowGroup]:
+        """The row groups and which bags each holds, by their numbers of rows alone."""
+        self._need("rows")
+
+        def read() -> list[RowGroup]:
+            with pq.ParquetFile(self.path / ROWS) as file:
+                counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+                if file.schema_arrow.names != ["bag", *self.statement.columns]:
+                    raise ValueError("other columns than stated")
+            ends = np.concatenate([[0], np.cumsum(self.sizes)])
+            cuts = np.concatenate([[0], np.cumsum(counts)])
+            places = np.searchsorted(ends, cuts)
+            if cuts[-1] != ends[-1] or not np.array_equal(ends[places], cuts):
+                raise ValueError("a bag in two row groups, or other rows than stated")
+            return [
+                RowGroup(i, int(a), int(b)) for i, (a, b) in enumerate(pairwise(places)) if b > a
+            ]
+
+        return _checked(self.path, read)
+
+    def _sizes_of(self, group: RowGroup) -> NDArray[np.int64]:
+        """Rows of each bag of a row group."""
+        return self.sizes[group.first : group.stop]
+
+    def _read(self, group: RowGroup, columns: Sequence[str] | None = None) -> pa.Table:
+        """Features of a row group, when its rows are in the bags that are stated."""
+
+        def read() -> pa.Table:
+            names = None if columns is None else ["bag", *columns]
+            with pq.ParquetFile(self.path / ROWS, page_checksum_verification=True) as file:
+                table = file.read_row_group(group.number, columns=names, use_threads=False)
+            ids = self.bags["bag"].slice(group.first, group.stop - group.first).combine_chunks()
+            of_row = np.repeat(np.arange(len(ids)), self._sizes_of(group))
+            if not table["bag"].combine_chunks().equals(ids.take(pa.array(of_row))):
+                raise ValueError("rows in other bags than stated")
+            return table.drop_columns("bag")
+
+        return _checked(self.path, read)
+
+    def encoder(self, columns: Sequence[str] | None = None) -> Encoder:
+        """How these features become numbers: text as one column a level. By default all of them."""
+        chosen = self.statement.columns if columns is None else list(columns)
+        for name in chosen:
+            if name not in self.statement.columns:
+                some = ", ".join(self.statement.columns[:10])
+                _check.refuse("features", "columns of the release", f"{name!r}", f"It has {some}")
+        if self.statement.features == "means":
+            return Encoder.learn(self._bag_features().schema, chosen, ())
+        self._need("rows")
+        schema = _checked(self.path, lambda: pq.read_schema(self.path / ROWS))
+        text = [name for name in chosen if not is_number(schema.field(name).type)]
+        return Encoder.learn(schema, chosen, (self._read(group, text) for group in self._groups()))
 
     def training_set(self) -> tuple[pa.Table, FloatArray, NDArray[Any]]:
         """X, y and bags to fit an estimator with: features, the mean of its bag, and the bag.
@@ -158,17 +193,47 @@ class Release:
         tables, means, ids = zip(*self.batches(), strict=True)
         return pa.concat_tables(tables), np.concatenate(means), np.concatenate(ids)
 
-    def statistics(self) -> AggregateStatistics:
+    def statistics(
+        self,
+        encoder: Encoder | None = None,
+        progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+    ) -> AggregateStatistics:
         """A, W, c, as released or summed from what was: every rho, or with "means" rho = 0 alone.
 
-        Means of features know nothing of what varies within bags: W is 0 then, and all rhos give
-        the fit of rho = 0.
+        Rows are read once, a row group at a time on every core, in constant memory. Means of
+        features know nothing of what varies within bags: W is 0 then, and all rhos give the fit of
+        rho = 0.
+
+        Parameters
+        ----------
+        encoder : Encoder
+            Which features to take, from `encoder`; by default all.
+        progress : callable
+            Wraps the loop over row groups, to show a bar.
         """
         if self.statement.features == "statistics":
+            if encoder is not None:
+                got = "features to choose from sums"
+                _check.refuse("features", "all, when sums were released", got, "Leave them out")
             return _checked(self.path, self._statistics)
-        if self.statement.features == "rows":
-            return AggregateStatistics.from_batches(self.batches())
-        X = np.column_stack([column.to_numpy() for column in self._bag_features().columns])
+        chosen = self.encoder() if encoder is None else encoder
+        if self.statement.features == "means":
+            return self._statistics_of_means(chosen)
+        total: AggregateStatistics | None = None
+        for part in _mapped(partial(self._sum, chosen), progress(self._groups())):
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    def _sum(self, encoder: Encoder, group: RowGroup) -> AggregateStatistics:
+        """A, W, c of one row group."""
+        X = encoder.encode(self._read(group, list(encoder.columns)))
+        rows = Rows(X, self.means[group.first : group.stop], Bags.of_sizes(self._sizes_of(group)))
+        return replace(rows.statistics, feature_names=encoder.names)
+
+    def _statistics_of_means(self, encoder: Encoder) -> AggregateStatistics:
+        """A and c of mean features, with the sizes of bags as weights."""
+        X = encoder.encode(self._bag_features())
         n, sizes = self.statement.n_rows, self.sizes
         centre, response = sizes @ X / n, float(sizes @ self.means / n)
         X, y = X - centre, self.means - response
@@ -181,7 +246,7 @@ class Release:
             within=np.zeros((X.shape[1], X.shape[1])),
             cross=X.T @ (sizes * y),
             response_square=float(sizes @ y**2),
-            feature_names=tuple(self.statement.columns),
+            feature_names=encoder.names,
         )
 
     def _statistics(self) -> AggregateStatistics:
@@ -222,6 +287,29 @@ class Release:
         s = self.statement
         spent = f"epsilon={s.epsilon:g}" if s.private else "not private"
         return f"Release({s.n_rows} rows in {s.n_bags} bags, {spent}, features={s.features!r})"
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """A row group of rows.parquet, and the bags in it: from ``first`` to before ``stop``."""
+
+    number: int
+    first: int
+    stop: int
+
+
+def _mapped(task: Callable[[Any], Found], items: Iterable[Any]) -> Iterator[Found]:
+    """Results in order, made on every core, a few ahead of what is taken."""
+    cores = os.cpu_count() or 1
+    # One thread of linear algebra to a core that has a row group of its own.
+    with threadpool_limits(1), ThreadPoolExecutor(cores) as pool:
+        waiting: deque[Future[Found]] = deque()
+        for item in items:
+            waiting.append(pool.submit(task, item))
+            if len(waiting) > 2 * cores:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def file_mark(path: Path) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.metrics import r2_score
@@ -15,6 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from bagwise import _check
 from bagwise.bags import Bags
+from bagwise.estimators.saved import load_linear, save_linear
 from bagwise.estimators.tuning import (
     RHOS,
     RhoPath,
@@ -23,6 +27,7 @@ from bagwise.estimators.tuning import (
     theoretical_rho,
 )
 from bagwise.losses import check_rho
+from bagwise.released import Release
 from bagwise.spectrum import Spectrum, spectrum_of_rows, spectrum_of_statistics
 from bagwise.statistics import AggregateStatistics, FloatArray, Rows, read_bags
 
@@ -60,6 +65,8 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         Coefficients and scores at 101 rhos, with a ``plot()``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
+    encoder_ : Encoder
+        After a fit from a Release: its columns, with the levels of text, for `predict`.
 
     Notes
     -----
@@ -89,16 +96,24 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
         self.ridge = ridge
 
-    def fit(self, X: Any, y: Any, bags: Any = None) -> Self:
-        """Fit from rows and the means of their bags.
+    def fit(self, X: Any, y: Any = None, bags: Any = None) -> Self:
+        """Fit from rows and the means of their bags, or from a Release.
 
         Parameters
         ----------
         X : array, sparse matrix or data frame of shape (n_rows, n_features)
+            Or a Release, or its path, without y and bags: it is read once in constant memory, text
+            is one-hot encoded, and "loo" is answered by "gcv" as in `fit_statistics`.
         y : one mean a row, or a mapping or Series from bag id to mean
         bags : one id a row, or Bags; None makes every row its own bag
         """
         self._check_parameters()
+        self.__dict__.pop("encoder_", None)
+        if isinstance(X, Release | str | PathLike):
+            if y is not None or bags is not None:
+                got = "both beside a Release"
+                _check.refuse("y and bags", "left out", got, "They are in the Release")
+            return self.fit_release(X if isinstance(X, Release) else Release.load(X))
         X, responses, groups = self._validate(X, y, bags, reset=True)
         rows = Rows(X, responses, groups)
         self._refuse_one_bag(rows.statistics)
@@ -110,6 +125,30 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         scores = leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
         return self._finish(rows.statistics, spectrum, "loo", scores)
 
+    def fit_release(
+        self,
+        release: Release,
+        features: Sequence[str] | None = None,
+        progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+    ) -> Self:
+        """Fit from a Release, read once in constant memory.
+
+        Parameters
+        ----------
+        release : Release
+        features : sequence of str
+            Columns to take; by default all. Text is one-hot encoded, its levels remembered.
+        progress : callable
+            Wraps the loop over row groups, to show a bar.
+        """
+        self._check_parameters()
+        whole = release.statement.features == "statistics" and features is None
+        encoder = None if whole else release.encoder(features)
+        self.fit_statistics(release.statistics(encoder, progress))
+        if encoder is not None:
+            self.encoder_ = encoder
+        return self
+
     def fit_statistics(self, statistics: AggregateStatistics) -> Self:
         """Fit from A, W and c alone.
 
@@ -120,6 +159,7 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         """
         self._check_parameters()
         self._refuse_one_bag(statistics)
+        self.__dict__.pop("encoder_", None)
         self.n_features_in_ = statistics.n_features
         self.__dict__.pop("feature_names_in_", None)
         if statistics.feature_names is not None:
@@ -144,10 +184,26 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
-        """Predicted response of each row, shape (n_rows,)."""
+        """Predicted response of each row, shape (n_rows,).
+
+        After a fit from a Release, X may be a data frame or Arrow table with its columns.
+        """
         check_is_fitted(self)
+        if hasattr(self, "encoder_") and hasattr(X, "__arrow_c_stream__"):
+            table = pa.table(X)
+            if tuple(table.column_names) != self.encoder_.names:
+                return np.asarray(self.encoder_.encode(table) @ self.coef_ + self.intercept_)
         X = self._validate_features(X, reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to a new folder, as JSON and plain arrays."""
+        save_linear(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read what `save` wrote. Nothing in the folder is ever executed."""
+        return load_linear(cls(), Path(path))
 
     def score(self, X: Any, y: Any, bags: Any = None, sample_weight: Any = None) -> float:
         """R² of bag means, or of rows when bags is None; X, y and bags as in `fit`.

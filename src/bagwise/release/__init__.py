@@ -7,7 +7,6 @@ Read it in the order of a release; docs/privacy.md says what is promised and how
     mechanism   clip, grid, exact sums, noise
     ledger      what was spent, on disk before noise is drawn; journal: the file it is kept in
     write       the files
-    disk        whole or not at all, on disk
     statement   what is said of it
     curator     release(): the above in order
     audit       does what comes out keep the promise?

@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise._disk import appearing, check_free
 from bagwise.release import steps
-from bagwise.release.disk import appearing, check_free
 from bagwise.release.layout import Layout, check_bagging, lay_out
 from bagwise.release.ledger import Charge, Ledger
 from bagwise.release.mechanism import Mechanism
@@ -154,7 +154,7 @@ def release(
     scales = mechanism.noise_scales(layout.sizes)
     steps.reached("responses summed")
 
-    with appearing(folder) as place:
+    with appearing(folder, steps.reached) as place:
         steps.reached("folder made")
         _write_features(place, request, table, layout)
         steps.reached("features written")

@@ -21,8 +21,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
+from bagwise._disk import locked, sync
 from bagwise.release import steps
-from bagwise.release.disk import locked, sync
 
 FIELDS = ("entry", "time", "kind", "dataset", "amount", "name", "unit", "token", "fingerprint")
 SCHEMA = """

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise.tables import is_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
 # Rows that tell a copy of the response from another column, and how far beyond chance it agrees.
@@ -129,7 +130,7 @@ def column(table: pa.Table, name: Any, role: str) -> pa.ChunkedArray:
 def responses(table: pa.Table, name: str) -> FloatArray:
     """The response as numbers, all finite; what is wrong with it is told without a value or row."""
     values = column(table, name, "response")
-    if not _numeric(values.type):
+    if not is_number(values.type):
         remedy = "Turn responses into numbers first"
         _check.refuse("the response", "a column of numbers", f"{values.type} values", remedy)
     if values.null_count or not np.isfinite(numbers := _floats(values)).all():
@@ -219,13 +220,9 @@ def _finite(table: pa.Table, name: str) -> bool:
     """Whether a column holds finite numbers and nothing else."""
     values = table[name] if name in table.column_names else pa.chunked_array([[None]])
     return (
-        _numeric(values.type) and not values.null_count and bool(np.isfinite(_floats(values)).all())
-    )
-
-
-def _numeric(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        is_number(values.type)
+        and not values.null_count
+        and bool(np.isfinite(_floats(values)).all())
     )
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bagwise import _check
-from bagwise.release import steps
 
 
 def sync(path: Path) -> None:
@@ -39,16 +38,16 @@ def locked(folder: Path, wait: bool = True) -> Iterator[None]:
 def check_free(out: Path) -> None:
     """Refuse a place where something lies already."""
     if out.is_symlink() or (out.exists() and not (out.is_dir() and not any(out.iterdir()))):
-        remedy = "Choose another; Release.load reads one that was made"
+        remedy = "Choose another place"
         _check.refuse("out", "a new or empty folder", f"{str(out)!r}, which is not", remedy)
 
 
 @contextmanager
-def appearing(out: Path) -> Iterator[Path]:
+def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Iterator[Path]:
     """A folder to write to, which becomes ``out`` when the block ends and vanishes when it fails.
 
     A killed process leaves a hidden folder beside ``out``; the next one for the same place clears
-    it away.
+    it away. ``reached`` is called by name at the points between.
     """
     check_free(out)
     partial = out.with_name(f".{out.name}.partial")
@@ -68,7 +67,7 @@ def appearing(out: Path) -> Iterator[Path]:
             for file in partial.iterdir():
                 sync(file)
             sync(partial)
-            steps.reached("folder synced")
+            reached("folder synced")
             partial.rename(out)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
@@ -76,5 +75,19 @@ def appearing(out: Path) -> Iterator[Path]:
                 for parent in new:
                     parent.rmdir()
             raise
-    steps.reached("folder published")
+    reached("folder published")
     sync(out.parent)
+
+
+@contextmanager
+def appearing_file(out: Path) -> Iterator[Path]:
+    """A file to write to, which becomes ``out`` when the block ends and vanishes when it fails."""
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        yield partial
+        sync(partial)
+        partial.replace(out)
+        sync(out.parent)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

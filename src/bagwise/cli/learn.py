@@ -1,0 +1,159 @@
+"""Commands of the learner: fit, predict, evaluate."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow.csv
+import pyarrow.parquet as pq
+import typer
+
+from bagwise.cli.shared import Json, app, bar, names, print_table
+
+Unknown = Annotated[
+    str, typer.Option(help="Levels of text that training did not see: refuse or ignore.")
+]
+
+
+@app.command("fit", epilog="Example: [bold]bagwise fit released --out model --rho gcv[/bold]")
+def fit_command(
+    release: Annotated[Path, typer.Argument(help="A Release folder.")],
+    out: Annotated[Path, typer.Option(help="Folder to make for the model.")],
+    model: Annotated[str, typer.Option(help="Kind of model: linear.")] = "linear",
+    rho: Annotated[str, typer.Option(help="gcv, theory, or a number from 0 to 1.")] = "gcv",
+    features: Annotated[
+        str | None, typer.Option(help="Columns to take, with commas between. Default: all.")
+    ] = None,
+    ridge: Annotated[float, typer.Option(help="Penalty on squared coefficients.")] = 0.0,
+    as_json: Json = False,
+) -> None:
+    """Fit a model to a release, in one pass and constant memory."""
+    from bagwise import AggregateLinearRegression, Release, _check
+    from bagwise._disk import check_free
+
+    _check.choice("model", model, ("linear",))
+    check_free(out.absolute())
+    start = time.perf_counter()
+    released = Release.load(release)
+    estimator = AggregateLinearRegression(rho=_rho(rho), ridge=ridge)
+    estimator.fit_release(released, names(features), bar("Reading rows"))
+    estimator.save(out)
+    seconds = time.perf_counter() - start
+    path = estimator.path_
+    at = int(abs(path.rhos - estimator.rho_).argmin())
+    # A mean of k rows with Laplace noise of scale b has variance σ²/k + 2b².
+    scales = released.bags["noise_scale"].to_numpy()
+    added = float((2 * released.sizes * scales**2).mean())
+    said = {
+        "out": str(out),
+        "rho": estimator.rho_,
+        "rho_source": estimator.rho_source_,
+        "row_rmse_estimate": float(max(0.0, path.scores[at] - added) ** 0.5),
+        "row_rmse_with_noise": float(path.scores[at] ** 0.5),
+        "n_rows": released.statement.n_rows,
+        "n_bags": released.statement.n_bags,
+        "n_features": estimator.n_features_in_,
+        "epsilon": released.statement.epsilon,
+        "seconds": seconds,
+    }
+    if as_json:
+        print(json.dumps(said))
+        return
+    print(
+        f"Fitted {said['n_features']} features to {said['n_bags']:,} bags of "
+        f"{said['n_rows']:,} rows in {seconds:.1f} s: {out}"
+    )
+    print(f"rho = {estimator.rho_:.3g} ({estimator.rho_source_}).")
+    print(
+        f"Error of a row, estimated from bags: {said['row_rmse_estimate']:.3g} (root mean square; "
+        f"{said['row_rmse_with_noise']:.3g} with the noise of the release)."
+    )
+
+
+@app.command(
+    "predict",
+    epilog="Example: [bold]bagwise predict model flights.parquet --out predictions.parquet[/bold]",
+)
+def predict_command(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    data: Annotated[list[str], typer.Argument(help="Files, folders, globs, or - for CSV input.")],
+    out: Annotated[Path, typer.Option(help="File to write: .csv or .parquet.")],
+    keep: Annotated[
+        str | None, typer.Option(help="Columns to copy beside, with commas between.")
+    ] = None,
+    unknown: Unknown = "refuse",
+    as_json: Json = False,
+) -> None:
+    """Predict the response of every row, in the order of the rows."""
+    from bagwise import AggregateLinearRegression, _check
+    from bagwise._disk import appearing_file
+    from bagwise.estimators.streaming import predict_table
+    from bagwise.tables import open_table
+
+    writers: dict[str, Any] = {".csv": pyarrow.csv.CSVWriter, ".parquet": pq.ParquetWriter}
+    if out.suffix.lower() not in writers:
+        _check.refuse("out", "a .csv or .parquet file", repr(str(out)), "Its name must say which")
+    loaded = AggregateLinearRegression.load(model)
+    table = open_table(data)
+    rows = 0
+    with appearing_file(out) as place:
+        writer: Any = None
+        for batch in bar("Predicting")(predict_table(loaded, table, names(keep) or (), unknown)):
+            if writer is None:
+                writer = writers[out.suffix.lower()](place, batch.schema)
+            writer.write_table(batch)
+            rows += batch.num_rows
+        if writer is None:
+            _check.refuse("the table", "of at least one row", "none", "Check the files")
+        writer.close()
+    print(json.dumps({"out": str(out), "rows": rows}) if as_json else f"{rows:,} rows: {out}")
+
+
+@app.command(
+    "evaluate",
+    epilog="Example: [bold]bagwise evaluate model flights.parquet --response arr_delay[/bold]",
+)
+def evaluate_command(
+    model: Annotated[Path, typer.Argument(help="A model folder.")],
+    data: Annotated[
+        list[str], typer.Argument(help="A Release, or files, folders, globs with responses.")
+    ],
+    response: Annotated[str | None, typer.Option(help="Column of row responses.")] = None,
+    bags: Annotated[
+        str | None, typer.Option(help="Column that makes bags, to score means.")
+    ] = None,
+    unknown: Unknown = "refuse",
+    as_json: Json = False,
+) -> None:
+    """Score a model on bags, and on rows where their responses are known."""
+    from bagwise import AggregateLinearRegression, Release, _check
+    from bagwise.estimators.streaming import evaluate_release, evaluate_table
+    from bagwise.tables import open_table
+
+    loaded = AggregateLinearRegression.load(model)
+    if len(data) == 1 and (Path(data[0]) / "release.json").exists():
+        released = Release.load(data[0])
+        found = evaluate_release(loaded, released, unknown, bar("Reading rows"))
+    else:
+        if response is None:
+            got = "none for a table"
+            _check.refuse("response", "given", got, "Or pass a Release, which has means")
+        table = open_table(data)
+        found = evaluate_table(loaded, table, response, bags, unknown, bar("Reading rows"))
+    if as_json:
+        print(json.dumps({level: asdict(scores) for level, scores in found.items()}))
+        return
+    lines = [(level, s.n, s.rmse, s.mae, s.r2) for level, s in found.items()]
+    print_table("Scores", ["of", "number", "RMSE", "MAE", "R2"], lines)
+
+
+def _rho(text: str) -> float | str:
+    """A rho as typed: a number, or the name of a rule."""
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,156 @@
+"""Columns of a table as the numbers that a model takes, with the levels of text remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bagwise import _check
+from bagwise.tables import is_number, is_text
+
+FloatArray: TypeAlias = NDArray[np.float64]
+# Past this many levels a column is an identifier and not a feature.
+MOST_LEVELS = 1000
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Which columns a model takes, and the levels of those that are text.
+
+    Attributes
+    ----------
+    columns : dict of str to None or tuple of str
+        For each column its levels, or None when it is a number.
+
+    Notes
+    -----
+    Guarantees: numbers and truth values pass as they are; text becomes one column of 0 and 1 for
+    each level that was seen, in the order of the alphabet.
+    Limits: missing values are refused; so are dates, and text of more than 1000 levels.
+
+    Examples
+    --------
+    >>> table = pa.table({"age": [31, 45], "town": ["b", "a"]})
+    >>> encoder = Encoder.learn(table.schema, ["age", "town"], [table])
+    >>> encoder.names
+    ('age', 'town=a', 'town=b')
+    >>> encoder.encode(table).tolist()
+    [[31.0, 0.0, 1.0], [45.0, 1.0, 0.0]]
+    """
+
+    columns: dict[str, tuple[str, ...] | None]
+
+    @classmethod
+    def learn(
+        cls, schema: pa.Schema, columns: Iterable[str], batches: Iterable[pa.Table]
+    ) -> Encoder:
+        """The encoder of these columns; ``batches`` are read only where a column is text."""
+        found: dict[str, set[str] | None] = {}
+        for name in columns:
+            kind = _value_type(schema.field(name).type)
+            if not (is_number(kind) or is_text(kind)):
+                remedy = "Turn it into numbers or text, or leave it out"
+                _check.refuse("features", "numbers or text", f"{kind} in {name!r}", remedy)
+            found[name] = None if is_number(kind) else set()
+        text = {name: seen for name, seen in found.items() if seen is not None}
+        for batch in batches if text else ():
+            for name, seen in text.items():
+                seen.update(pc.unique(batch[name]).to_pylist())
+                if len(seen) > MOST_LEVELS:
+                    got = f"more in column {name!r}"
+                    rule = f"text of at most {MOST_LEVELS} levels"
+                    _check.refuse("features", rule, got, "Leave it out: it tells rows apart")
+        for name, seen in text.items():
+            if None in seen:
+                _refuse_missing(name)
+        return cls({n: None if s is None else tuple(sorted(s)) for n, s in found.items()})
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return tuple(
+            encoded
+            for name, levels in self.columns.items()
+            for encoded in ([name] if levels is None else [f"{name}={level}" for level in levels])
+        )
+
+    def encode(self, table: pa.Table, unknown: str = "refuse") -> FloatArray:
+        """Rows as numbers, shape (n_rows, len(names)).
+
+        Parameters
+        ----------
+        table : Arrow table with the columns
+        unknown : {"refuse", "ignore"}
+            What to do with a level that was not seen: a sentence, or 0 in all its columns.
+        """
+        out = np.zeros((table.num_rows, len(self.names)), order="F")
+        place = 0
+        for name, levels in self.columns.items():
+            if name not in table.column_names:
+                _check.refuse("features", "columns of the table", f"no {name!r}", "Add it")
+            values = table[name]
+            if values.null_count:
+                _refuse_missing(name)
+            if levels is None:
+                out[:, place] = _numbers(values, name)
+                place += 1
+            else:
+                _mark(out[:, place : place + len(levels)], values, levels, name, unknown)
+                place += len(levels)
+        return out
+
+    def to_dict(self) -> dict[str, list[str] | None]:
+        """The encoder as plain lists, for JSON."""
+        return {n: None if s is None else list(s) for n, s in self.columns.items()}
+
+    @classmethod
+    def from_dict(cls, saved: Any) -> Encoder:
+        """What `to_dict` gave; ValueError otherwise."""
+        if not isinstance(saved, Mapping) or not saved:
+            raise ValueError("no columns")
+        for levels in saved.values():
+            is_text = isinstance(levels, list) and all(isinstance(v, str) for v in levels)
+            if levels is not None and not is_text:
+                raise ValueError("levels that are no text")
+        return cls({n: None if s is None else tuple(s) for n, s in saved.items()})
+
+
+def _mark(out: FloatArray, values: Any, levels: tuple[str, ...], name: str, unknown: str) -> None:
+    """Set the column of each row's level to 1."""
+    if not is_text(_value_type(values.type)):
+        _check.refuse("features", f"text in column {name!r}", str(values.type), "Convert it")
+    known = pa.array(levels, pa.large_string())
+    codes = pc.index_in(values.cast(pa.large_string()), known)
+    if codes.null_count and unknown == "refuse":
+        strange = values.filter(pc.is_null(codes))[0].as_py()
+        got = f"{strange!r} in column {name!r}"
+        remedy = "Pass unknown='ignore' (--unknown ignore) to go on without it"
+        _check.refuse("features", "of levels that were seen in training", got, remedy)
+    places = pc.fill_null(codes, -1).to_numpy()
+    rows = np.flatnonzero(places >= 0)
+    out[rows, places[rows]] = 1.0
+
+
+def _numbers(values: Any, name: str) -> FloatArray:
+    """A numeric column as finite float64."""
+    if not is_number(_value_type(values.type)):
+        _check.refuse("features", f"numbers in column {name!r}", str(values.type), "Convert it")
+    numbers = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+    if not np.isfinite(numbers).all():
+        _refuse_missing(name)
+    return numbers
+
+
+def _refuse_missing(name: str) -> None:
+    got = f"missing or infinite values in column {name!r}"
+    _check.refuse("features", "there in every row", got, "Fill or leave it out")
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind

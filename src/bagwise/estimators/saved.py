@@ -1,0 +1,106 @@
+"""Models on disk: JSON and plain arrays, never pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+from zipfile import ZIP_STORED, BadZipFile
+
+import numpy as np
+
+from bagwise._disk import appearing
+from bagwise.encoding import Encoder
+from bagwise.estimators.tuning import RhoPath
+
+FORMAT = "bagwise model 1"
+LARGEST = 2**26
+#: arrays of a path, and how many of its rhos and features each has
+PATH = ("rhos", "coefficients", "intercepts", "scores")
+Model = TypeVar("Model")
+
+
+def save_linear(model: Any, path: Path) -> None:
+    """Write a fitted linear model to a new folder, whole or not at all."""
+    names = getattr(model, "feature_names_in_", None)
+    encoder = getattr(model, "encoder_", None)
+    said = {
+        "format": FORMAT,
+        "kind": "linear",
+        "parameters": model.get_params(),
+        "rho": model.rho_,
+        "rho_source": model.rho_source_,
+        "intercept": model.intercept_,
+        "method": model.path_.method,
+        "feature_names": None if names is None else list(names),
+        "encoder": None if encoder is None else encoder.to_dict(),
+    }
+    text = json.dumps(said, indent=1)
+    with appearing(path.absolute()) as folder:
+        (folder / "model.json").write_text(text)
+        arrays = {name: getattr(model.path_, name) for name in PATH}
+        np.savez(folder / "arrays.npz", coef=model.coef_, **arrays)
+
+
+def load_linear(model: Model, path: Path) -> Model:
+    """Fill in an unfitted linear model from a folder, or say in a sentence that it is none."""
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"path must be a model folder; got {str(path)!r}, which is none. Check it."
+        )
+    try:
+        with (path / "model.json").open("rb") as file:
+            said = json.loads(file.read(LARGEST))
+        if said["format"] != FORMAT or said["kind"] != "linear":
+            raise ValueError("not of this format")
+        with (path / "arrays.npz").open("rb") as file, np.load(file, allow_pickle=False) as saved:
+            if any(m.compress_type != ZIP_STORED for m in saved.zip.infolist()):
+                raise ValueError("packed arrays")
+            arrays = {name: np.asarray(saved[name], dtype=np.float64) for name in ("coef", *PATH)}
+        filled: Model = _fill(model, said, arrays)
+        return filled
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        EOFError,
+        MemoryError,
+        RecursionError,
+        BadZipFile,
+    ) as error:
+        raise ValueError(
+            f"path must be a folder written by save; got {str(path)!r}. Fit and save it again."
+        ) from error
+
+
+def _fill(model: Any, said: dict[str, Any], arrays: dict[str, Any]) -> Any:
+    """Fitted attributes, when what was read fits together."""
+    d, m = len(arrays["coef"]), len(arrays["rhos"])
+    shapes = {
+        "coef": (d,),
+        "rhos": (m,),
+        "coefficients": (m, d),
+        "intercepts": (m,),
+        "scores": (m,),
+    }
+    if any(arrays[name].shape != shape for name, shape in shapes.items()):
+        raise ValueError("arrays of other shapes")
+    if not np.isfinite(arrays["coef"]).all() or not np.isfinite(said["intercept"]):
+        raise ValueError("coefficients that are no numbers")
+    model.set_params(**said["parameters"])
+    model.coef_, model.intercept_ = arrays["coef"], float(said["intercept"])
+    model.rho_, model.rho_source_ = float(said["rho"]), str(said["rho_source"])
+    path = {name: arrays[name] for name in PATH}
+    model.path_ = RhoPath(**path, method=str(said["method"]), rho=model.rho_)
+    model.n_features_in_ = d
+    if said["encoder"] is not None:
+        model.encoder_ = Encoder.from_dict(said["encoder"])
+        if len(model.encoder_.names) != d:
+            raise ValueError("another number of features")
+    if said["feature_names"] is not None:
+        model.feature_names_in_ = np.array([str(n) for n in said["feature_names"]], dtype=object)
+        if len(model.feature_names_in_) != d:
+            raise ValueError("another number of names")
+    return model

@@ -1,0 +1,171 @@
+"""Tables on disk, read a batch of rows at a time: CSV or Parquet, one file or many."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from glob import glob
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from bagwise import _check
+
+# Rows of a batch, unless a file's own pieces are smaller.
+BATCH = 2**17
+ENDINGS = {".csv": "csv", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows that are read when they are asked for, in the order of files and lines.
+
+    Attributes
+    ----------
+    schema : Arrow schema
+    source : str
+        What messages call it.
+    """
+
+    schema: pa.Schema
+    source: str
+    _data: Any
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.schema.names)
+
+    @property
+    def n_rows(self) -> int | None:
+        """Number of rows where files tell it without being read, as Parquet does."""
+        if isinstance(self._data, ds.Dataset) and isinstance(
+            self._data.format, ds.ParquetFileFormat
+        ):
+            return int(self._data.count_rows())
+        return None
+
+    def need(self, columns: Sequence[str], role: str = "columns") -> None:
+        """Refuse names that are not columns."""
+        for name in columns:
+            if name not in self.names:
+                some = ", ".join(self.names[:10]) + (", …" if len(self.names) > 10 else "")
+                got = f"{name!r} for {self.source}"
+                _check.refuse(role, "columns of the table", got, f"It has {some}")
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Rows with these columns, a batch at a time, in constant memory."""
+        chosen = self.names if columns is None else list(columns)
+        self.need(chosen)
+        try:
+            if isinstance(self._data, ds.Dataset):
+                options = {"columns": chosen, "batch_size": BATCH, "batch_readahead": 4}
+                found = self._data.to_batches(**options, fragment_readahead=1)
+            else:
+                found = iter(self._data)
+            for batch in found:
+                if batch.num_rows:
+                    yield pa.Table.from_batches([batch]).select(chosen)
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0][:200]
+            raise ValueError(
+                f"the table must be readable to its end; got {self.source}: {reason}. "
+                "Write it again, with one type a column."
+            ) from None
+
+
+def open_table(source: str | PathLike[str] | Sequence[str | PathLike[str]]) -> Table:
+    """A table from a file, a folder, a glob, a list of those, or "-" for CSV on standard input.
+
+    Parameters
+    ----------
+    source : path, or sequence of paths
+        .csv or .parquet files; all of one kind, with the same columns.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> folder = mkdtemp()
+    >>> _ = Path(folder, "a.csv").write_text("x,y\\n1,2\\n3,4\\n")
+    >>> [batch.to_pydict() for batch in open_table(f"{folder}/*.csv").batches(["y"])]
+    [{'y': [2, 4]}]
+    """
+    sources = [source] if isinstance(source, str | PathLike) else list(source)
+    if sources == ["-"]:
+        return _open_input()
+    files = [file for one in sources for file in _files(str(one))]
+    name = ", ".join(map(str, sources[:3]))
+    kinds = {ENDINGS.get(file.suffix.lower(), "") for file in files}
+    if len(kinds) != 1 or not all(kinds):
+        remedy = "Name files of one kind; their endings tell"
+        _check.refuse("the table", "of .csv files or of .parquet files", repr(name), remedy)
+    for file in files:
+        file.open("rb").close()
+    try:
+        data = ds.dataset([str(file) for file in files], format=kinds.pop())
+        if isinstance(data.format, ds.ParquetFileFormat):
+            _refuse_mixed([pq.read_schema(file) for file in files], name)
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise ValueError(
+            f"the table must be readable; got {name!r}: {reason}. Write it again."
+        ) from None
+    return Table(data.schema, name, data)
+
+
+def _open_input() -> Table:
+    """CSV on standard input, which can be read once."""
+    try:
+        reader = pyarrow.csv.open_csv(sys.stdin.buffer)
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0][:200]
+        raise ValueError(
+            f"standard input must be CSV with a line of names; got other text: {reason}. Check it."
+        ) from None
+    return Table(reader.schema, "standard input", reader)
+
+
+def _files(source: str) -> list[Path]:
+    """The files that a path, a folder or a glob stands for, in the order of their names."""
+    path = Path(source)
+    if path.is_dir():
+        found = sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] not in "._")
+    elif any(mark in source for mark in "*?["):
+        found = sorted(map(Path, glob(source, recursive=True)))
+    elif not path.exists():
+        raise FileNotFoundError(f"the table must be there; got {source!r}. Check the path.")
+    else:
+        return [path]
+    if not found:
+        _check.refuse("the table", "of at least one file", f"none in {source!r}", "Check the path")
+    return found
+
+
+def _refuse_mixed(schemas: list[pa.Schema], name: str) -> None:
+    """Refuse files whose columns differ in name or type."""
+    first = {field.name: field.type for field in schemas[0]}
+    for schema in schemas[1:]:
+        other = {field.name: field.type for field in schema}
+        differ = [c for c in first | other if first.get(c) != other.get(c)]
+        if differ:
+            column = differ[0]
+            got = f"{first.get(column)} and {other.get(column)} in column {column!r} of {name!r}"
+            _check.refuse("the table", "of files with one type a column", got, "Write them alike")
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether a type is of numbers or truth values."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean)
+    return any(test(kind) for test in tests)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether a type is of text."""
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)

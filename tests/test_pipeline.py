@@ -1,0 +1,311 @@
+"""From a release to scores: fit, save, predict, evaluate, in Python and from a shell."""
+
+import json
+import os
+import sys
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
+
+from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, Release, cli, tables
+from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
+from bagwise.release import release
+from bagwise.release import write as write_module
+from bagwise.tables import open_table
+
+
+def table(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 2))
+    x[:, 0] += 3
+    town = rng.choice(["a", "b", "c"], n)
+    y = x @ [1.0, -2.0] + (town == "a") * 3.0 + rng.normal(size=n)
+    return pd.DataFrame({"u": x[:, 0], "v": x[:, 1].astype("f4"), "town": town, "y": y})
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A release of several row groups, its table on disk, and a model of it."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    group, write_module.GROUP = write_module.GROUP, 500
+    for features in ("rows", "means", "statistics"):
+        columns = None if features == "rows" else ["u", "v"]
+        options = {"features": features, "columns": columns, "ledger": None}
+        made = release(
+            table(), response="y", epsilon=20.0, bounds=(-9, 15), bag_size=5,
+            out=folder / features, **options,
+        )  # fmt: skip
+        AggregateLinearRegression(rho="gcv").fit(made).save(folder / f"model-{features}")
+    write_module.GROUP = group
+    table().to_parquet(folder / "rows.parquet")
+    table().to_csv(folder / "rows.csv", index=False)
+    return folder
+
+
+def encoded(X):
+    return pd.get_dummies(X, prefix_sep="=", dtype=float)
+
+
+# In Python
+
+
+def test_a_fit_from_a_release_is_the_fit_of_its_rows(place):
+    """One pass over row groups on threads, against all rows at once in memory."""
+    made = Release.load(place / "rows")
+    assert pq.ParquetFile(place / "rows" / "rows.parquet").num_row_groups > 4
+    X, y, bags = made.training_set()
+    X = encoded(X.to_pandas())
+    direct = AggregateStatistics.from_rows(X, y, bags)
+    streamed = AggregateStatistics.from_release(made)
+    assert streamed.feature_names == ("u", "v", "town=a", "town=b", "town=c") == tuple(X.columns)
+    for name in ("between", "within", "cross", "mean", "response_mean", "response_square"):
+        found, expected = getattr(streamed, name), getattr(direct, name)
+        np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-9)
+    for rho in (0.0, 0.01, "gcv"):
+        one = AggregateLinearRegression(rho=rho).fit(made)
+        path = AggregateLinearRegression(rho=rho).fit(str(place / "rows"))
+        other = AggregateLinearRegression(rho=rho).fit(X, y, bags)
+        np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(path.coef_, one.coef_, rtol=1e-12)
+
+
+def test_predictions_take_the_columns_of_the_release(place):
+    model = AggregateLinearRegression(rho=0.0).fit(place / "rows")
+    rows = table(100, seed=1)
+    expected = encoded(rows[["u", "v", "town"]]).to_numpy() @ model.coef_ + model.intercept_
+    for X in (rows, pa.Table.from_pandas(rows), rows[["town", "v", "u", "y"]]):
+        np.testing.assert_allclose(model.predict(X), expected)
+    assert r2_score(rows["y"], model.predict(rows)) > 0.7
+    np.testing.assert_allclose(model.predict(encoded(rows[["u", "v", "town"]])), expected)
+
+
+def test_a_fit_on_rows_forgets_the_release(place):
+    model = AggregateLinearRegression().fit(place / "rows")
+    assert hasattr(model, "encoder_")
+    model.fit(np.eye(4), [1.0, 2, 3, 4])
+    assert not hasattr(model, "encoder_")
+    with pytest.raises(ValueError, match="y and bags must be left out; got both beside a Release"):
+        model.fit(place / "rows", [1.0])
+
+
+def test_features_can_be_chosen_where_rows_or_means_were_released(place):
+    for kind in ("rows", "means"):
+        made = Release.load(place / kind)
+        model = AggregateLinearRegression(rho=0.0).fit_release(made, ["v"])
+        assert model.feature_names_in_.tolist() == ["v"]
+    made = Release.load(place / "statistics")
+    with pytest.raises(ValueError, match="the release must hold features='rows' for this"):
+        AggregateLinearRegression(rho=0.0).fit_release(made, ["v"])
+
+
+@pytest.mark.parametrize("kind", ["rows", "means", "statistics"])
+def test_a_saved_model_predicts_the_same(place, kind, tmp_path):
+    model = AggregateLinearRegression.load(place / f"model-{kind}")
+    rows = table(50, seed=2)
+    fresh = AggregateLinearRegression(rho="gcv").fit(place / kind)
+    X = rows if kind != "statistics" else rows[["u", "v"]]
+    np.testing.assert_array_equal(model.predict(X), fresh.predict(X))
+    assert model.get_params() == fresh.get_params()
+    assert (model.rho_, model.rho_source_) == (fresh.rho_, fresh.rho_source_)
+    np.testing.assert_array_equal(model.path_.scores, fresh.path_.scores)
+    model.save(tmp_path / "again")
+    first, second = (
+        (folder / "model.json").read_text()
+        for folder in (place / f"model-{kind}", tmp_path / "again")
+    )
+    assert first == second
+    with pytest.raises(ValueError, match="out must be a new or empty folder"):
+        model.save(tmp_path / "again")
+
+
+def test_models_fitted_on_arrays_are_saved_too(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 3)), rng.normal(size=50)
+    model = AggregateLinearRegression(rho=0.5).fit(X, y)
+    model.save(tmp_path / "m")
+    loaded = AggregateLinearRegression.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    with pytest.raises(NotFittedError):
+        AggregateLinearRegression().predict(X)
+
+
+def corrupt(path, what):
+    said = json.loads((path / "model.json").read_text())
+    if what == "not JSON":
+        (path / "model.json").write_text("{")
+    elif what == "no arrays":
+        (path / "arrays.npz").unlink()
+    elif what == "cut arrays":
+        (path / "arrays.npz").write_bytes((path / "arrays.npz").read_bytes()[:100])
+    elif what == "packed arrays":
+        with np.load(path / "arrays.npz") as saved:
+            np.savez_compressed(path / "p.npz", **saved)
+        (path / "p.npz").replace(path / "arrays.npz")
+    elif what == "objects":
+        with zipfile.ZipFile(path / "arrays.npz", "a") as saved:
+            np.save(path / "o.npy", np.array([{}], dtype=object), allow_pickle=True)
+            saved.write(path / "o.npy", "extra.npy")
+        with np.load(path / "arrays.npz", allow_pickle=True) as arrays:
+            arrays = {**arrays, "coef": arrays["extra"]}
+        np.savez(path / "arrays.npz", **arrays)
+    else:
+        changes = {
+            "other format": {"format": "x"},
+            "other kind": {"kind": "tree"},
+            "fewer names": {"feature_names": ["u"]},
+            "other encoder": {"encoder": {"u": None}},
+            "no intercept": {"intercept": None},
+            "strange parameters": {"parameters": {"rho": 0.1, "system": "rm"}},
+        }
+        (path / "model.json").write_text(json.dumps(said | changes[what]))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "not JSON", "no arrays", "cut arrays", "packed arrays", "objects", "other format",
+        "other kind", "fewer names", "other encoder", "no intercept", "strange parameters",
+    ],
+)  # fmt: skip
+def test_what_is_no_model_is_refused(place, tmp_path, what):
+    model = AggregateLinearRegression.load(place / "model-rows")
+    model.save(tmp_path / "m")
+    corrupt(tmp_path / "m", what)
+    with pytest.raises(ValueError, match="path must be a folder written by save; got"):
+        AggregateLinearRegression.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
+def test_tables_are_predicted_and_scored_in_batches(place, name, monkeypatch):
+    monkeypatch.setattr(tables, "BATCH", 700)
+    model = AggregateLinearRegression.load(place / "model-rows")
+    rows = table()
+    expected = model.predict(rows)
+    parts = list(predict_table(model, open_table(place / name), keep=["y"]))
+    if name.endswith("parquet"):
+        assert len(parts) > 3
+    found = pa.concat_tables(parts)
+    assert found.column_names == ["y", "prediction"]
+    np.testing.assert_allclose(found["prediction"].to_numpy(), expected, atol=1e-5)
+    scores = evaluate_table(model, open_table(place / name), "y", bags="town")
+    assert scores["rows"].n == 3000
+    for score, measure in (
+        ("rmse", root_mean_squared_error), ("mae", mean_absolute_error), ("r2", r2_score)
+    ):  # fmt: skip
+        assert getattr(scores["rows"], score) == pytest.approx(
+            measure(rows["y"], expected), rel=1e-6
+        )
+    groups = Bags(rows["town"])
+    means = groups.mean(rows["y"].to_numpy()), groups.mean(expected)
+    weights = {"sample_weight": groups.sizes}
+    assert scores["bags"].n == 3
+    assert scores["bags"].r2 == pytest.approx(r2_score(*means, **weights), rel=1e-6)
+    assert scores["bags"].rmse == pytest.approx(
+        root_mean_squared_error(*means, **weights), rel=1e-5
+    )
+
+
+def test_a_release_is_scored_by_its_means(place):
+    model = AggregateLinearRegression.load(place / "model-rows")
+    made = Release.load(place / "rows")
+    X, y, bags = made.training_set()
+    found = evaluate_release(model, made)["bags"]
+    assert found.n == len(made.bags)
+    assert found.r2 == pytest.approx(model.score(encoded(X.to_pandas()), y, bags))
+
+
+# From a shell
+
+
+@pytest.fixture
+def shell(place, monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def run(line):
+        words = [word.replace("@", str(place)) for word in line.split()]
+        monkeypatch.setattr(sys, "argv", ["bagwise", *words])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.err
+        return stop.value.code, printed.out, printed.err
+
+    return run
+
+
+def test_fit_predict_and_evaluate(shell, tmp_path):
+    code, said, _ = shell("fit @/rows --out model --rho 0.001 --features u,town")
+    assert code == 0
+    assert "Fitted 4 features to 600 bags of 3,000 rows in" in said
+    assert "rho = 0.001 (given)." in said
+    assert "Error of a row, estimated from bags:" in said
+    told = json.loads(shell("fit @/rows --out other --json")[1])
+    assert told["rho_source"] == "gcv"
+    # σ = 1; the noise of the release is told apart.
+    assert 0.8 < told["row_rmse_estimate"] < 1.2
+    assert told["row_rmse_with_noise"] > told["row_rmse_estimate"] + 0.05
+    assert shell("predict other @/rows.parquet --out p.csv --keep y")[1] == "3,000 rows: p.csv\n"
+    assert pd.read_csv("p.csv").columns.tolist() == ["y", "prediction"]
+    assert shell("predict other @/rows.csv @/rows.csv --out p.parquet --json")[0] == 0
+    assert len(pd.read_parquet("p.parquet")) == 6000
+    scores = json.loads(shell("evaluate other @/rows.csv --response y --bags town --json")[1])
+    assert scores["rows"]["r2"] > 0.7
+    assert scores["bags"]["n"] == 3
+    code, said, _ = shell("evaluate other @/rows")
+    assert code == 0
+    assert "600" in said
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("fit @/nothing --out x", "path must be a Release folder"),
+        ("fit @/rows --out x --model forest", "model must be one of 'linear'"),
+        ("fit @/rows --out x --rho 2", "rho must be in [0, 1]"),
+        ("fit @/rows --out x --rho best", "rho must be in [0, 1], 'loo', 'gcv' or 'theory'"),
+        ("fit @/rows --out x --features w", "features must be columns of the release; got 'w'"),
+        ("fit @/rows --out @/rows", "out must be a new or empty folder"),
+        ("predict @/rows @/rows.csv --out x.csv", "path must be a folder written by save"),
+        ("predict @/model-rows @/rows.csv --out x.txt", "out must be a .csv or .parquet file"),
+        ("predict @/model-rows none.csv --out x.csv", "the table must be there; got 'none.csv'"),
+        ("predict @/model-rows @/other.csv --out x.csv", "got 'z' in column 'town'"),
+        (
+            "predict @/model-rows @/rows.csv --keep q --out x.csv",
+            "keep must be columns of the table",
+        ),
+        ("predict @/model-rows @/rows.csv --unknown so --out x.csv", "unknown must be one of"),
+        ("predict @/model-rows @/gaps.csv --out x.csv", "features must be there in every row"),
+        ("evaluate @/model-rows @/rows.csv", "response must be given; got none for a table"),
+        ("evaluate @/model-rows @/rows.csv --response q", "response and bags must be columns"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_left(shell, place, line, sentence, tmp_path):
+    (place / "other.csv").write_text("u,v,town,y\n1.0,1.0,z,1.0\n")
+    (place / "gaps.csv").write_text("u,v,town,y\n1.0,1.0,a,1.0\n1.0,,a,1.0\n")
+    code, said, errors = shell(line)
+    assert (code, said) == (2, "")
+    assert sentence in errors
+    assert os.listdir(tmp_path) == []
+
+
+def test_unknown_levels_can_be_ignored(shell, place):
+    (place / "other.csv").write_text("u,v,town,y\n1.0,1.0,z,1.0\n")
+    assert shell("predict @/model-rows @/other.csv --unknown ignore --out x.csv")[0] == 0
+
+
+def test_an_interrupted_prediction_leaves_nothing(shell, place, tmp_path, monkeypatch):
+    """Ctrl-C in the middle of a file."""
+    from bagwise.estimators import streaming
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(streaming, "_predictions", interrupt)
+    assert shell("predict @/model-rows @/rows.csv --out x.csv")[0] != 0
+    assert os.listdir(tmp_path) == []
