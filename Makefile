@@ -22,6 +22,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/theory.py
 	$(BIN)/python benchmarks/agreement.py
 	$(BIN)/python benchmarks/release.py
+	$(BIN)/python benchmarks/scale.py
 
 docs: $(STAMP)
 	$(BIN)/zensical build --clean --strict

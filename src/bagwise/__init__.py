@@ -15,6 +15,7 @@ Read the package in the order the data flows; a module imports only from those a
     statement   what a release says of itself
     released    Release: the folder that crosses from curator to learner, and all that does
     release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
+    engines     sums over a release on a Spark cluster
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
     experiments one file an experiment, run(...) -> table
     reports     table -> picture

@@ -89,8 +89,11 @@ class Encoder:
         unknown : {"refuse", "ignore"}
             What to do with a level that was not seen: a sentence, or 0 in all its columns.
         """
-        out = np.zeros((table.num_rows, len(self.names)), order="F")
-        place = 0
+        return self.rows(table, unknown)[:]
+
+    def rows(self, table: pa.Table, unknown: str = "refuse") -> EncodedRows:
+        """The same, encoded a block at a time when it is asked for; parameters as in `encode`."""
+        parts: list[tuple[int, NDArray[Any]]] = []
         for name, levels in self.columns.items():
             if name not in table.column_names:
                 _check.refuse("features", "columns of the table", f"no {name!r}", "Add it")
@@ -98,12 +101,10 @@ class Encoder:
             if values.null_count:
                 _refuse_missing(name)
             if levels is None:
-                out[:, place] = _numbers(values, name)
-                place += 1
+                parts.append((0, _numbers(values, name)))
             else:
-                _mark(out[:, place : place + len(levels)], values, levels, name, unknown)
-                place += len(levels)
-        return out
+                parts.append((len(levels), _codes(values, levels, name, unknown)))
+        return EncodedRows(parts, (table.num_rows, len(self.names)))
 
     def to_dict(self) -> dict[str, list[str] | None]:
         """The encoder as plain lists, for JSON."""
@@ -121,8 +122,35 @@ class Encoder:
         return cls({n: None if s is None else tuple(s) for n, s in saved.items()})
 
 
-def _mark(out: FloatArray, values: Any, levels: tuple[str, ...], name: str, unknown: str) -> None:
-    """Set the column of each row's level to 1."""
+class EncodedRows:
+    """A table as the matrix that an encoder makes of it; slices of rows give blocks of it."""
+
+    def __init__(self, parts: list[tuple[int, NDArray[Any]]], shape: tuple[int, int]) -> None:
+        self._parts, self.shape = parts, shape
+
+    def __getitem__(self, rows: slice) -> FloatArray:
+        """Rows as float64."""
+        return self.columns_minus(np.zeros(self.shape[1]), rows).T
+
+    def columns_minus(self, centre: FloatArray, rows: slice) -> FloatArray:
+        """Columns minus ``centre`` over a slice of rows, shape (n_columns, rows), in C order."""
+        out = np.empty((self.shape[1], len(range(*rows.indices(self.shape[0])))))
+        place = 0
+        for levels, values in self._parts:
+            if not levels:
+                np.subtract(values[rows], centre[place], out=out[place], dtype=np.float64)
+                place += 1
+                continue
+            codes = values[rows]
+            known = np.flatnonzero(codes >= 0)
+            out[place : place + levels] = 0.0 - centre[place : place + levels, None]
+            out[place + codes[known], known] += 1.0
+            place += levels
+        return out
+
+
+def _codes(values: Any, levels: tuple[str, ...], name: str, unknown: str) -> NDArray[Any]:
+    """The place of each row's level among the levels, −1 where it is unknown."""
     if not is_text(_value_type(values.type)):
         _check.refuse("features", f"text in column {name!r}", str(values.type), "Convert it")
     known = pa.array(levels, pa.large_string())
@@ -132,17 +160,17 @@ def _mark(out: FloatArray, values: Any, levels: tuple[str, ...], name: str, unkn
         got = f"{strange!r} in column {name!r}"
         remedy = "Pass unknown='ignore' (--unknown ignore) to go on without it"
         _check.refuse("features", "of levels that were seen in training", got, remedy)
-    places = pc.fill_null(codes, -1).to_numpy()
-    rows = np.flatnonzero(places >= 0)
-    out[rows, places[rows]] = 1.0
+    return np.asarray(pc.fill_null(codes, -1).to_numpy())
 
 
-def _numbers(values: Any, name: str) -> FloatArray:
-    """A numeric column as finite float64."""
+def _numbers(values: Any, name: str) -> NDArray[Any]:
+    """A numeric column, all of it finite."""
     if not is_number(_value_type(values.type)):
         _check.refuse("features", f"numbers in column {name!r}", str(values.type), "Convert it")
-    numbers = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
-    if not np.isfinite(numbers).all():
+    plain = values.cast(_value_type(values.type)) if pa.types.is_dictionary(values.type) else values
+    numbers = np.asarray(plain.to_numpy())
+    # A sum is finite when its terms are, and quicker to look at than each of them.
+    if not np.isfinite(numbers.sum(dtype=np.float64)) and not np.isfinite(numbers).all():
         _refuse_missing(name)
     return numbers
 

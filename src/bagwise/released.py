@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, lru_cache, partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
@@ -33,13 +33,16 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from bagwise import _check
-from bagwise.bags import Bags
 from bagwise.encoding import Encoder
 from bagwise.statement import Statement
-from bagwise.statistics import AggregateStatistics, Rows
+from bagwise.statistics import AggregateStatistics, sum_clustered
 from bagwise.tables import is_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
+#: (task on a row group, row groups) -> the sum of what the task gives
+Engine: TypeAlias = Callable[
+    [Callable[["RowGroup"], AggregateStatistics], Iterable["RowGroup"]], AggregateStatistics
+]
 Found = TypeVar("Found")
 STATEMENT, BAGS = "release.json", "bags.parquet"
 ROWS, MEANS, STATISTICS = "rows.parquet", "bag_features.parquet", "statistics.npz"
@@ -111,59 +114,49 @@ class Release:
                 raise ValueError(f"{name} is not as it was written")
         return cls(folder, statement, _read_bags(folder / BAGS, statement))
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Rows of each bag."""
         return np.asarray(self.bags["size"].to_numpy())
 
-    @property
+    @cached_property
     def means(self) -> FloatArray:
         """Released response of each bag."""
         return np.asarray(self.bags["response"].to_numpy())
 
     def batches(self) -> Iterator[tuple[pa.Table, FloatArray, NDArray[Any]]]:
         """Features, mean responses and bag ids of rows, a row group of whole bags at a time."""
-        ids = self.bags["bag"].combine_chunks()
         for group in self._groups():
-            of_row = np.repeat(np.arange(group.first, group.stop), self._sizes_of(group))
-            yield self._read(group), self.means[of_row], table_ids(ids, of_row)
+            of_row = np.repeat(np.arange(len(group.sizes)), group.sizes)
+            yield group.read(), group.means[of_row], table_ids(group.ids, of_row)
 
     def _groups(self) -> list[RowGroup]:
-        """The row groups and which bags each holds, by their numbers of rows alone."""
+        """The row groups with their bags, told apart by their numbers of rows."""
         self._need("rows")
 
         def read() -> list[RowGroup]:
-            with pq.ParquetFile(self.path / ROWS) as file:
-                counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-                if file.schema_arrow.names != ["bag", *self.statement.columns]:
-                    raise ValueError("other columns than stated")
+            footer = _footer(self.path)
+            if footer.schema.to_arrow_schema().names != ["bag", *self.statement.columns]:
+                raise ValueError("other columns than stated")
+            counts = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
             ends = np.concatenate([[0], np.cumsum(self.sizes)])
             cuts = np.concatenate([[0], np.cumsum(counts)])
             places = np.searchsorted(ends, cuts)
             if cuts[-1] != ends[-1] or not np.array_equal(ends[places], cuts):
                 raise ValueError("a bag in two row groups, or other rows than stated")
+            ids = self.bags["bag"].combine_chunks()
             return [
-                RowGroup(i, int(a), int(b)) for i, (a, b) in enumerate(pairwise(places)) if b > a
+                # Taken, not sliced: a slice would be sent to a worker with all that it is cut from.
+                RowGroup(
+                    self.path,
+                    i,
+                    ids.take(pa.array(np.arange(a, b))),
+                    self.sizes[a:b],
+                    self.means[a:b],
+                )
+                for i, (a, b) in enumerate(pairwise(places.tolist()))
+                if b > a
             ]
-
-        return _checked(self.path, read)
-
-    def _sizes_of(self, group: RowGroup) -> NDArray[np.int64]:
-        """Rows of each bag of a row group."""
-        return self.sizes[group.first : group.stop]
-
-    def _read(self, group: RowGroup, columns: Sequence[str] | None = None) -> pa.Table:
-        """Features of a row group, when its rows are in the bags that are stated."""
-
-        def read() -> pa.Table:
-            names = None if columns is None else ["bag", *columns]
-            with pq.ParquetFile(self.path / ROWS, page_checksum_verification=True) as file:
-                table = file.read_row_group(group.number, columns=names, use_threads=False)
-            ids = self.bags["bag"].slice(group.first, group.stop - group.first).combine_chunks()
-            of_row = np.repeat(np.arange(len(ids)), self._sizes_of(group))
-            if not table["bag"].combine_chunks().equals(ids.take(pa.array(of_row))):
-                raise ValueError("rows in other bags than stated")
-            return table.drop_columns("bag")
 
         return _checked(self.path, read)
 
@@ -177,9 +170,9 @@ class Release:
         if self.statement.features == "means":
             return Encoder.learn(self._bag_features().schema, chosen, ())
         self._need("rows")
-        schema = _checked(self.path, lambda: pq.read_schema(self.path / ROWS))
+        schema = _checked(self.path, lambda: _footer(self.path).schema.to_arrow_schema())
         text = [name for name in chosen if not is_number(schema.field(name).type)]
-        return Encoder.learn(schema, chosen, (self._read(group, text) for group in self._groups()))
+        return Encoder.learn(schema, chosen, (group.read(text) for group in self._groups()))
 
     def training_set(self) -> tuple[pa.Table, FloatArray, NDArray[Any]]:
         """X, y and bags to fit an estimator with: features, the mean of its bag, and the bag.
@@ -197,6 +190,7 @@ class Release:
         self,
         encoder: Encoder | None = None,
         progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+        engine: Engine | None = None,
     ) -> AggregateStatistics:
         """A, W, c, as released or summed from what was: every rho, or with "means" rho = 0 alone.
 
@@ -210,7 +204,11 @@ class Release:
             Which features to take, from `encoder`; by default all.
         progress : callable
             Wraps the loop over row groups, to show a bar.
+        engine : callable
+            What sums over row groups; by default the cores of this machine. `bagwise.engines.spark`
+            has one for a cluster.
         """
+        engine = engine or on_cores
         if self.statement.features == "statistics":
             if encoder is not None:
                 got = "features to choose from sums"
@@ -219,17 +217,7 @@ class Release:
         chosen = self.encoder() if encoder is None else encoder
         if self.statement.features == "means":
             return self._statistics_of_means(chosen)
-        total: AggregateStatistics | None = None
-        for part in _mapped(partial(self._sum, chosen), progress(self._groups())):
-            total = part if total is None else total + part
-        assert total is not None
-        return total
-
-    def _sum(self, encoder: Encoder, group: RowGroup) -> AggregateStatistics:
-        """A, W, c of one row group."""
-        X = encoder.encode(self._read(group, list(encoder.columns)))
-        rows = Rows(X, self.means[group.first : group.stop], Bags.of_sizes(self._sizes_of(group)))
-        return replace(rows.statistics, feature_names=encoder.names)
+        return engine(partial(sum_row_group, chosen), progress(self._groups()))
 
     def _statistics_of_means(self, encoder: Encoder) -> AggregateStatistics:
         """A and c of mean features, with the sizes of bags as weights."""
@@ -289,27 +277,82 @@ class Release:
         return f"Release({s.n_rows} rows in {s.n_bags} bags, {spent}, features={s.features!r})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowGroup:
-    """A row group of rows.parquet, and the bags in it: from ``first`` to before ``stop``."""
+    """A row group of rows.parquet with the bags in it: all that a worker needs to sum it.
 
+    Attributes
+    ----------
+    folder : Path
+        Of the Release, where the worker can read it.
+    number : int
+    ids : Arrow array
+    sizes, means : ndarray
+        Of its bags, in order.
+    """
+
+    folder: Path
     number: int
-    first: int
-    stop: int
+    ids: pa.Array
+    sizes: NDArray[np.int64]
+    means: FloatArray
+
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Features of its rows, when they are in the bags that are stated."""
+
+        def read() -> pa.Table:
+            names = None if columns is None else ["bag", *columns]
+            # Mapped, not copied; a row group's pages are let go with its file.
+            options = {"memory_map": True, "page_checksum_verification": True}
+            footer = _footer(self.folder)
+            with pq.ParquetFile(self.folder / ROWS, metadata=footer, **options) as file:
+                table = file.read_row_group(self.number, columns=names, use_threads=False)
+            of_row = np.repeat(np.arange(len(self.sizes)), self.sizes)
+            if not table["bag"].combine_chunks().equals(self.ids.take(pa.array(of_row))):
+                raise ValueError("rows in other bags than stated")
+            return table.drop_columns("bag")
+
+        return _checked(self.folder, read)
 
 
-def _mapped(task: Callable[[Any], Found], items: Iterable[Any]) -> Iterator[Found]:
-    """Results in order, made on every core, a few ahead of what is taken."""
+def sum_row_group(encoder: Encoder, group: RowGroup) -> AggregateStatistics:
+    """A, W, c of one row group."""
+    X = encoder.rows(group.read(list(encoder.columns)))
+    return replace(sum_clustered(X, group.means, group.sizes), feature_names=encoder.names)
+
+
+def on_cores(
+    task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
+) -> AggregateStatistics:
+    """The sum of ``task`` over row groups, on every core of this machine, in their order."""
     cores = os.cpu_count() or 1
+    totals: list[AggregateStatistics] = []
+
+    def add(part: AggregateStatistics) -> None:
+        totals[:] = [totals[0] + part] if totals else [part]
+
     # One thread of linear algebra to a core that has a row group of its own.
     with threadpool_limits(1), ThreadPoolExecutor(cores) as pool:
-        waiting: deque[Future[Found]] = deque()
-        for item in items:
-            waiting.append(pool.submit(task, item))
+        waiting: deque[Future[AggregateStatistics]] = deque()
+        for group in groups:
+            waiting.append(pool.submit(task, group))
             if len(waiting) > 2 * cores:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+                add(waiting.popleft().result())
+        for left in waiting:
+            add(left.result())
+    return totals[0]
+
+
+@lru_cache(maxsize=16)
+def _footer_at(path: Path, size: int, changed: int) -> pq.FileMetaData:
+    return pq.read_metadata(path)
+
+
+def _footer(folder: Path) -> pq.FileMetaData:
+    """Where rows.parquet keeps what; it grows with the file, so it is read once."""
+    path = folder / ROWS
+    state = path.stat()
+    return _footer_at(path, state.st_size, state.st_mtime_ns)
 
 
 def file_mark(path: Path) -> str:
@@ -370,7 +413,8 @@ def _read_bags(path: Path, said: Statement) -> pa.Table:
         _fail("one bag twice")
     sizes, means, scales = (bags[name].to_numpy() for name in BAG_COLUMNS[1:])
     ends = int(sizes.min()), int(sizes.max())
-    if ends != (said.smallest_bag, said.largest_bag) or sum(sizes.tolist()) != said.n_rows:
+    safe = ends[1] * len(sizes) < 2**63
+    if ends != (said.smallest_bag, said.largest_bag) or not safe or sizes.sum() != said.n_rows:
         _fail("other sizes of bags than stated")
     if not np.isfinite(means).all() or not np.allclose(scales, said.scale * said.step / sizes):
         _fail("impossible responses, or other noise than stated")

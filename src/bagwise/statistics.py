@@ -301,6 +301,48 @@ class Rows:
             yield block
 
 
+def sum_clustered(X: Any, responses: FloatArray, sizes: NDArray[np.int64]) -> AggregateStatistics:
+    """Statistics of rows that lie bag after bag, from columns that are handed out in blocks.
+
+    Parameters
+    ----------
+    X : EncodedRows of shape (n_rows, n_features)
+    responses : ndarray of shape (n_bags,)
+    sizes : int ndarray of shape (n_bags,)
+    """
+    n, d = X.shape
+    near = X[:: max(1, n // 1000)].mean(axis=0)
+    ends = np.cumsum(sizes)
+    total, scatter = np.zeros(d), np.zeros((d, d), order="F")
+    means: FloatArray = np.empty((d, len(sizes)))
+    first = row = 0
+    while first < len(sizes):
+        # Whole bags, about a block of them.
+        stop = max(first + 1, int(np.searchsorted(ends, row + BLOCK // d, side="right")))
+        block = X.columns_minus(near, slice(row, int(ends[stop - 1])))
+        total += block.sum(axis=1)
+        scatter = blas.dsyrk(1.0, block.T, beta=1.0, c=scatter, trans=1, overwrite_c=True)
+        starts = ends[first:stop] - sizes[first:stop] - row
+        means[:, first:stop] = np.add.reduceat(block, starts, axis=1) / sizes[first:stop]
+        first, row = stop, int(ends[stop - 1])
+    mean = total / n
+    scatter = _mirrored(scatter) - n * np.outer(mean, mean)
+    means -= mean[:, None]
+    response_mean = float(sizes @ responses / n)
+    about = responses - response_mean
+    between: FloatArray = (means * sizes) @ means.T
+    return AggregateStatistics(
+        n_rows=n,
+        n_bags=len(sizes),
+        mean=near + mean,
+        response_mean=response_mean,
+        between=between,
+        within=scatter - between,
+        cross=means @ (sizes * about),
+        response_square=float(sizes @ about**2),
+    )
+
+
 def _plus_gram(gram: FloatArray, block: FloatArray) -> FloatArray:
     """The upper triangle of gram + blockᵀblock, written over ``gram`` (Fortran order)."""
     return np.asarray(blas.dsyrk(1.0, block.T, beta=1.0, c=gram, overwrite_c=True))

@@ -29,6 +29,9 @@ def fit_command(
         str | None, typer.Option(help="Columns to take, with commas between. Default: all.")
     ] = None,
     ridge: Annotated[float, typer.Option(help="Penalty on squared coefficients.")] = 0.0,
+    engine: Annotated[
+        str, typer.Option(help="Where to sum: local, spark, or spark://host:port.")
+    ] = "local",
     as_json: Json = False,
 ) -> None:
     """Fit a model to a release, in one pass and constant memory."""
@@ -40,7 +43,7 @@ def fit_command(
     start = time.perf_counter()
     released = Release.load(release)
     estimator = AggregateLinearRegression(rho=_rho(rho), ridge=ridge)
-    estimator.fit_release(released, names(features), bar("Reading rows"))
+    estimator.fit_release(released, names(features), bar("Reading rows"), _engine(engine))
     estimator.save(out)
     seconds = time.perf_counter() - start
     path = estimator.path_
@@ -149,6 +152,15 @@ def evaluate_command(
         return
     lines = [(level, s.n, s.rmse, s.mae, s.r2) for level, s in found.items()]
     print_table("Scores", ["of", "number", "RMSE", "MAE", "R2"], lines)
+
+
+def _engine(name: str) -> Any:
+    """What sums over row groups; None for the cores of this machine."""
+    if name == "local":
+        return None
+    from bagwise.engines.spark import connect, on_spark
+
+    return on_spark(connect("local[*]" if name == "spark" else name))
 
 
 def _rho(text: str) -> float | str:

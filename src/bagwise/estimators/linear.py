@@ -27,7 +27,7 @@ from bagwise.estimators.tuning import (
     theoretical_rho,
 )
 from bagwise.losses import check_rho
-from bagwise.released import Release
+from bagwise.released import Engine, Release
 from bagwise.spectrum import Spectrum, spectrum_of_rows, spectrum_of_statistics
 from bagwise.statistics import AggregateStatistics, FloatArray, Rows, read_bags
 
@@ -130,6 +130,7 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         release: Release,
         features: Sequence[str] | None = None,
         progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+        engine: Engine | None = None,
     ) -> Self:
         """Fit from a Release, read once in constant memory.
 
@@ -140,11 +141,13 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
             Columns to take; by default all. Text is one-hot encoded, its levels remembered.
         progress : callable
             Wraps the loop over row groups, to show a bar.
+        engine : callable
+            What sums over row groups; by default the cores of this machine.
         """
         self._check_parameters()
         whole = release.statement.features == "statistics" and features is None
         encoder = None if whole else release.encoder(features)
-        self.fit_statistics(release.statistics(encoder, progress))
+        self.fit_statistics(release.statistics(encoder, progress, engine))
         if encoder is not None:
             self.encoder_ = encoder
         return self

@@ -1,0 +1,1 @@
+"""Where the sums over row groups are made, beyond the cores of one machine."""
