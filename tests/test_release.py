@@ -1,10 +1,12 @@
 """A release: what leaves, what must not, and what is refused before anything is charged."""
 
+import io
 import json
 import logging
 import math
 import sys
 import traceback
+import types
 from dataclasses import replace
 from decimal import Decimal
 
@@ -301,6 +303,36 @@ def test_tables_of_every_kind(plain, tmp_path, form):
         assert mean == pytest.approx(expected[town], abs=2e-5)
 
 
+@pytest.mark.parametrize("how", ["folder", "glob", "list", "standard input"])
+def test_many_files_are_one_table(plain, tmp_path, monkeypatch, how):
+    frame = table()[["a", "town", "y"]]
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for i in range(4):
+        frame.iloc[i::4].to_csv(parts / f"{i}.csv", index=False)
+    source = {
+        "folder": str(parts),
+        "glob": f"{parts}/*.csv",
+        "list": [parts / f"{i}.csv" for i in range(4)],
+        "standard input": "-",
+    }[how]
+    given = types.SimpleNamespace(buffer=io.BytesIO(frame.to_csv(index=False).encode()))
+    monkeypatch.setattr(sys, "stdin", given)
+    made = plain(source, bags="town")
+    expected = frame["y"].clip(-6, 6).groupby(frame["town"]).mean()
+    for town, mean in zip(made.bags["bag"].to_pylist(), made.means, strict=True):
+        assert mean == pytest.approx(expected[town], abs=2e-5)
+
+
+def test_files_that_do_not_fit_together_are_told_without_a_cell(go, tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n" + "1,2.5\n" * 20)
+    (tmp_path / "b.csv").write_text(f"x,y\n1,{CANARY}lots\n")
+    with pytest.raises(ValueError, match="rows must be of readable files") as refusal:
+        go([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert "8472" not in "".join(traceback.format_exception(refusal.value))
+    assert refusal.value.__context__ is None
+
+
 def test_a_column_called_bag_can_make_the_bags(plain):
     made = plain(table().rename(columns={"day": "bag"}), bags="bag")
     assert "bag" not in made.statement.columns
@@ -498,7 +530,7 @@ def test_a_parquet_file_cut_in_half_is_refused(go, tmp_path):
     path = tmp_path / "rows.parquet"
     table().to_parquet(path)
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(ValueError, match=r"rows must be a readable file; got .*rows\.parquet"):
+    with pytest.raises(ValueError, match=r"rows must be of readable files; got .*rows\.parquet"):
         go(path)
 
 
@@ -548,7 +580,7 @@ def test_a_parquet_file_cut_in_half_is_refused(go, tmp_path):
         ({"budget": -1}, "budget must be at least 0"),
         ({"budget": math.nan}, "budget must be at least 0"),
         ({"rows": [[1, 2], [3, 4]]}, "rows must be a table; got a list"),
-        ({"rows": "rows.xlsx"}, r"rows must be a .csv or .parquet file; got 'rows.xlsx'"),
+        ({"rows": __file__}, r"rows must be of .csv or .parquet files; got"),
         ({"rows": {"a": [], "y": []}}, "rows must be of at least one row"),
     ],
 )

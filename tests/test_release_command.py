@@ -175,7 +175,8 @@ def test_a_broken_ledger_is_told_with_the_way_out(shell, flights, tmp_path, monk
     ("line", "sentence"),
     [
         ("release none.csv --bag-size 20 --out x", "none.csv"),
-        ("release flights.xls --bag-size 20 --out x", "rows must be a .csv or .parquet file"),
+        ("release flights.xls --bag-size 20 --out x", "the table must be there; got 'flights.xls'"),
+        ("release notes.txt --bag-size 20 --out x", "rows must be of .csv or .parquet files"),
         ("release flights.csv --bag-size 0 --out x", "bag_size must be a whole number"),
         ("release flights.csv --out x", "bags must be given, or bag_size, not both"),
         ("release flights.csv --bag-size 20 --bags carrier --out x", "not both"),
@@ -185,7 +186,8 @@ def test_a_broken_ledger_is_told_with_the_way_out(shell, flights, tmp_path, monk
         ("release flights.csv --bag-size 20 --out flights.csv", "out must be a new or empty"),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(shell, flights, line, sentence):
+def test_bad_input_is_one_sentence_and_exit_code_2(shell, flights, line, sentence, tmp_path):
+    (tmp_path / "notes.txt").write_text("")
     code, said, errors = shell(f"{line} {ASK}")
     assert (code, said) == (2, "")
     assert sentence in errors

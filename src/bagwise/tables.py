@@ -99,7 +99,7 @@ def open_table(source: str | PathLike[str] | Sequence[str | PathLike[str]]) -> T
     sources = [source] if isinstance(source, str | PathLike) else list(source)
     if sources == ["-"]:
         return _open_input()
-    files = [file for one in sources for file in _files(str(one))]
+    files = [file for one in sources for file in files_of(str(one))]
     name = ", ".join(map(str, sources[:3]))
     kinds = {ENDINGS.get(file.suffix.lower(), "") for file in files}
     if len(kinds) != 1 or not all(kinds):
@@ -131,7 +131,7 @@ def _open_input() -> Table:
     return Table(reader.schema, "standard input", reader)
 
 
-def _files(source: str) -> list[Path]:
+def files_of(source: str) -> list[Path]:
     """The files that a path, a folder or a glob stands for, in the order of their names."""
     path = Path(source)
     if path.is_dir():

@@ -27,7 +27,10 @@ LedgerPath = Annotated[
     "--epsilon 1 --bounds -60 180 --budget 3 --out released[/bold]",
 )
 def release_command(
-    data: Annotated[Path, typer.Argument(help="Rows with responses: a .csv or .parquet file.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(help="Rows with responses: CSV or Parquet files, folders, globs, or -."),
+    ],
     response: Annotated[str, typer.Option(help="Column to protect.")],
     epsilon: Annotated[float, typer.Option(help="What to spend; inf releases plain means.")],
     out: Annotated[Path, typer.Option(help="Folder to make.")],

@@ -22,6 +22,7 @@ from bagwise.release.statement import Request, make_statement
 from bagwise.release.table import (
     column,
     feature_columns,
+    is_source,
     read_table,
     refuse_copies,
     responses,
@@ -56,8 +57,9 @@ def release(
 
     Parameters
     ----------
-    rows : table, or path of a .csv or .parquet file
-        A data frame, an Arrow table or a mapping of columns.
+    rows : table, or paths
+        A data frame, an Arrow table or a mapping of columns; or a file, folder or glob of .csv or
+        .parquet files, several of them, or "-" for CSV on standard input.
     response : str
         The column to protect: finite numbers.
     epsilon : float
@@ -222,7 +224,9 @@ def _pay(
     """The entry in the ledger that pays for the release; None where none is kept."""
     if book is None:
         return None
-    is_file = isinstance(rows, str | PathLike)
-    name = f"{Path(rows).name}:{request.response}" if is_file else request.response
+    name = request.response
+    if is_source(rows):
+        first = rows[0] if isinstance(rows, list | tuple) else rows
+        name = f"{Path(first).name}:{name}"
     unit = "label" if request.user is None else f"user:{request.user}"
     return book.charge(book.fingerprint(numbers), mechanism.cost, budget, name, unit)

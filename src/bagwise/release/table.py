@@ -8,27 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bagwise import _check
-from bagwise.tables import is_number
+from bagwise.tables import ENDINGS, files_of, is_number, open_table
 
 FloatArray: TypeAlias = NDArray[np.float64]
 # Rows that tell a copy of the response from another column, and how far beyond chance it agrees.
 GLANCE, ALIKE = 10_000, 0.9
 
 
+def is_source(rows: Any) -> bool:
+    """Whether rows are given by the names of files."""
+    many = isinstance(rows, list | tuple) and bool(rows)
+    return all(isinstance(one, str | PathLike) for one in (rows if many else [rows]))
+
+
 def read_table(rows: Any) -> pa.Table:
-    """Rows as an Arrow table: from a CSV or Parquet file, a data frame or a mapping of columns."""
-    if isinstance(rows, str | PathLike):
-        return _checked(_read_file(Path(rows)))
+    """Rows as an Arrow table: from CSV or Parquet files, a data frame or a mapping of columns."""
+    if is_source(rows):
+        return _checked(_read_files(rows))
     if isinstance(rows, Mapping):
         rows = dict(rows)
     elif not hasattr(rows, "__arrow_c_stream__"):
@@ -43,21 +46,28 @@ def read_table(rows: Any) -> pa.Table:
     return _checked(table)
 
 
-def _read_file(path: Path) -> pa.Table:
-    """The table in a file; its ending tells how to read it."""
-    readers: dict[str, Callable[[Path], pa.Table]] = {
-        ".csv": pyarrow.csv.read_csv,
-        ".parquet": pq.read_table,
-    }
-    if path.suffix.lower() not in readers:
-        remedy = "Its name must say which"
-        _check.refuse("rows", "a .csv or .parquet file", repr(str(path)), remedy)
-    # What the system says of a file that is not there holds no cell.
-    path.open("rb").close()
-    table = _quietly(readers[path.suffix.lower()], path)
+def _read_files(source: Any) -> pa.Table:
+    """The table in files, folders or globs, or on standard input."""
+    sources = [str(one) for one in (source if isinstance(source, list | tuple) else [source])]
+    files = [file for one in sources if one != "-" for file in files_of(one)]
+    if any(file.suffix.lower() not in ENDINGS for file in files):
+        remedy = "Their endings must say which"
+        _check.refuse("rows", "of .csv or .parquet files", ", ".join(sources[:3]), remedy)
+    # What the system says of a file that is not there holds no cell; what readers say may.
+    for file in files:
+        file.open("rb").close()
+    table = _quietly(_read_whole, sources)
     if table is None:
-        _check.refuse("rows", "a readable file", f"{str(path)!r}, which is not", "Write it again")
+        got = f"{', '.join(sources[:3])}, which cannot be read as one table"
+        remedy = "Write it again, of one kind, with one type a column"
+        _check.refuse("rows", "of readable files", got, remedy)
     return table
+
+
+def _read_whole(sources: list[str]) -> pa.Table:
+    """All rows of all files."""
+    table = open_table(sources)
+    return pa.concat_tables([table.schema.empty_table(), *table.batches()])
 
 
 def _quietly(task: Callable[..., Any], *arguments: Any) -> Any:
