@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bagwise import theory
-from bagwise.cli import FIGURES
+from bagwise.cli.study import FIGURES
 from bagwise.experiments import chosen_rho, double_descent, figure1, private_bags
 from bagwise.reports.paper import save
 from tests.test_demo import run_command

@@ -161,6 +161,10 @@ def corrupt(path, what):
             "fewer names": {"feature_names": ["u"]},
             "other encoder": {"encoder": {"u": None}},
             "no intercept": {"intercept": None},
+            "huge rho": {"rho": 10**400},
+            "encoder in another order": {
+                "encoder": {"town": ["a", "b", "c"], "u": None, "v": None}
+            },
             "strange parameters": {"parameters": {"rho": 0.1, "system": "rm"}},
         }
         (path / "model.json").write_text(json.dumps(said | changes[what]))
@@ -171,6 +175,7 @@ def corrupt(path, what):
     [
         "not JSON", "no arrays", "cut arrays", "packed arrays", "objects", "other format",
         "other kind", "fewer names", "other encoder", "no intercept", "strange parameters",
+        "huge rho", "encoder in another order",
     ],
 )  # fmt: skip
 def test_what_is_no_model_is_refused(place, tmp_path, what):
@@ -211,13 +216,31 @@ def test_tables_are_predicted_and_scored_in_batches(place, name, monkeypatch):
     )
 
 
-def test_a_release_is_scored_by_its_means(place):
-    model = AggregateLinearRegression.load(place / "model-rows")
-    made = Release.load(place / "rows")
+def test_a_release_is_scored_by_its_means(place, tmp_path):
+    """Bags of unequal sizes, weighed by them; from means of features a linear model says the same."""
+    model = AggregateLinearRegression.load(place / "model-means")
+    rows = table()[["u", "v", "y"]].assign(day=np.arange(3000) ** 2 % 997 % 60)
+    options = {
+        "response": "y",
+        "epsilon": np.inf,
+        "bounds": (-9, 15),
+        "bags": "day",
+        "ledger": None,
+    }
+    options["columns"] = ["u", "v"]
+    made = release(rows, out=tmp_path / "rows", **options)
+    assert made.sizes.max() > 2 * made.sizes.min()
+    means = release(rows, out=tmp_path / "means", features="means", **options)
+    for one, other in zip(
+        evaluate_release(model, made)["bags"].__dict__.values(),
+        evaluate_release(model, means)["bags"].__dict__.values(),
+        strict=True,
+    ):
+        assert one == pytest.approx(other, rel=1e-6)
     X, y, bags = made.training_set()
     found = evaluate_release(model, made)["bags"]
     assert found.n == len(made.bags)
-    assert found.r2 == pytest.approx(model.score(encoded(X.to_pandas()), y, bags))
+    assert found.r2 == pytest.approx(model.score(X, y, bags), rel=1e-9)
 
 
 # From a shell
@@ -283,15 +306,103 @@ def test_fit_predict_and_evaluate(shell, tmp_path):
         ("predict @/model-rows @/gaps.csv --out x.csv", "features must be there in every row"),
         ("evaluate @/model-rows @/rows.csv", "response must be given; got none for a table"),
         ("evaluate @/model-rows @/rows.csv --response q", "response and bags must be columns"),
+        ("evaluate @/model-rows @/rows --response y", "response and bags must be left out"),
+        ("evaluate @/model-rows @/nan.parquet --response y", "the response must be a number in"),
+        ("predict @/model-rows @/twice.csv --out x.csv", "the table must be of columns with diff"),
+        ("predict @/model-rows @/rows.csv --out @/rows.parquet", "out must be a new file; got"),
+        (
+            "predict @/model-rows @/named.csv --keep prediction --out x.csv",
+            "keep must be named oth",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_nothing_is_left(shell, place, line, sentence, tmp_path):
     (place / "other.csv").write_text("u,v,town,y\n1.0,1.0,z,1.0\n")
     (place / "gaps.csv").write_text("u,v,town,y\n1.0,1.0,a,1.0\n1.0,,a,1.0\n")
+    (place / "twice.csv").write_text("u,u,v,town\n1,1,1,a\n")
+    (place / "named.csv").write_text("u,v,town,prediction\n1,1,a,1\n")
+    table(5).assign(y=[1, 2, np.nan, 3, 4]).to_parquet(place / "nan.parquet")
     code, said, errors = shell(line)
     assert (code, said) == (2, "")
     assert sentence in errors
     assert os.listdir(tmp_path) == []
+
+
+def test_csv_columns_are_read_as_the_model_takes_them(shell, place, tmp_path):
+    """Whole numbers first and fractions later; ids with leading zeros kept as they stand."""
+    lines = ["u,v,town,id", *["1,0,a,007"] * 100_000, "1.5,0.25,b,008"]
+    (place / "late.csv").write_text("\n".join(lines) + "\n")
+    assert shell("predict @/model-rows @/late.csv --keep id --out deep/x.csv")[0] == 0
+    found = pd.read_csv(tmp_path / "deep" / "x.csv", dtype={"id": str})
+    assert found["id"].iloc[[0, -1]].tolist() == ["007", "008"]
+
+
+def test_constant_responses_are_scored_as_scikit_learn_does(place, tmp_path):
+    table(20).assign(y=1.0).to_parquet(tmp_path / "c.parquet")
+    model = AggregateLinearRegression.load(place / "model-rows")
+    assert evaluate_table(model, open_table(tmp_path / "c.parquet"), "y")["rows"].r2 == 0.0
+
+
+def test_one_bag_tells_no_error(shell, tmp_path):
+    release(table(10), response="y", epsilon=1.0, bounds=(0, 1), bag_size=10, ledger=None,
+            out=tmp_path / "one")  # fmt: skip
+    told = json.loads(shell("fit one --rho 1 --out m --json")[1])
+    assert told["row_rmse_estimate"] is None
+    assert told["row_rmse_with_noise"] is None
+    assert "too few bags to tell" in shell("fit one --rho 1 --out m2")[1]
+
+
+def test_a_model_of_numpy_parameters_is_saved(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20.0)
+    model = AggregateLinearRegression(rho=np.float32(0.5), ridge=np.int64(1)).fit(X, y)
+    model.save(tmp_path / "m")
+    assert AggregateLinearRegression.load(tmp_path / "m").rho == 0.5
+
+
+def test_columns_that_a_model_does_not_take_may_be_anything(place):
+    model = AggregateLinearRegression(rho=0.0).fit(place / "rows")
+    rows = table(4)
+    strange = rows.assign(note=["a", 1, None, object()])
+    np.testing.assert_array_equal(model.predict(strange), model.predict(rows))
+
+
+def test_a_relative_path_is_kept_in_full(place, monkeypatch):
+    monkeypatch.chdir(place)
+    made = Release.load("rows")
+    monkeypatch.chdir("/")
+    assert len(made.training_set()[1]) == 3000
+
+
+def test_a_link_in_the_way_is_not_followed(place, tmp_path):
+    """What it leads to is someone's own."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "thesis.txt").write_text("mine")
+    (tmp_path / ".m.partial").symlink_to(precious)
+    with pytest.raises(ValueError, match="out must be free; got a link at"):
+        AggregateLinearRegression.load(place / "model-rows").save(tmp_path / "m")
+    assert (precious / "thesis.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("sizes", [[1] * 50, [50], [3, 40, 7], [1, 2, 47], [25, 25]], ids=str)
+@pytest.mark.parametrize("block", [4, 12, 40, 10**6])
+def test_sums_do_not_depend_on_where_blocks_end(sizes, block, monkeypatch):
+    """Bags that begin before a block, end after it, or fill several."""
+    from bagwise import statistics as module
+    from bagwise.encoding import Encoder
+
+    rng = np.random.default_rng(0)
+    frame = pa.table({"p": rng.normal(size=50) + 1e6, "t": rng.choice(["a", "b"], 50)})
+    X = Encoder.learn(frame.schema, ["p", "t"], [frame]).rows(frame)
+    responses = rng.normal(size=len(sizes))
+    monkeypatch.setattr(module, "BLOCK", block)
+    found = module.sum_clustered(X, responses, np.array(sizes))
+    bags = Bags.of_sizes(sizes)
+    expected = AggregateStatistics.from_rows(X[:], bags.expand(responses), bags)
+    for name in ("between", "within", "cross", "mean", "response_mean", "response_square"):
+        np.testing.assert_allclose(
+            getattr(found, name), getattr(expected, name), rtol=1e-9, atol=1e-7
+        )
 
 
 def test_unknown_levels_can_be_ignored(shell, place):

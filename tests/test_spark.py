@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from functools import partial
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def same(one, other):
 
 def gated(gate, started, encoder, group):
     """A sum that waits, after it has said that it began, until a file opens the gate."""
-    (Path(started) / str(group.number)).touch()
+    (Path(started) / f"{group.number}-{uuid.uuid4()}").touch()
     for _ in range(1200):
         if Path(gate).exists():
             break
@@ -162,8 +163,8 @@ def test_a_cluster_gives_the_same_sums_and_goes_on_without_a_worker(released, cl
     found = on_spark(session)(task, released._groups())
     striker.join()
     same(found, local)
-    # Two tasks had begun when the worker died; what it had was begun again elsewhere.
-    assert len(os.listdir(started)) == len(released._groups())
+    # What the dead worker had begun was begun again elsewhere.
+    assert len(os.listdir(started)) > len(released._groups())
 
 
 def test_the_command_runs_on_spark(released, tmp_path):

@@ -29,6 +29,9 @@ def folder(tmp_path):
         pq.write_table(part(5 * i), tmp_path / "parquet" / f"part-{i}.parquet")
     (tmp_path / "parquet" / "_SUCCESS").write_text("")
     (tmp_path / "parquet" / ".part-0.parquet.crc").write_text("")
+    for hidden in (".ipynb_checkpoints", "_temporary"):
+        (tmp_path / "parquet" / hidden).mkdir()
+        pq.write_table(part(100), tmp_path / "parquet" / hidden / "part-0.parquet")
     return tmp_path
 
 
@@ -85,6 +88,18 @@ def test_what_is_no_table_is_told_in_a_sentence(folder, name, sentence):
         (folder / "cut.parquet").unlink()
     with pytest.raises(ValueError, match=sentence):
         open_table(str(folder / name))
+
+
+def test_csv_files_with_other_columns_are_told(folder):
+    (folder / "a.csv").write_text("x,y\n1,2\n")
+    (folder / "b.csv").write_text("x\n1\n")
+    with pytest.raises(ValueError, match="one type a column; got null and None in column 'y'"):
+        open_table([folder / "a.csv", folder / "b.csv"])
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_a_file(folder):
+    (folder / "a[1].csv").write_text("x\n7\n")
+    assert values(str(folder / "a[1].csv")) == [7]
 
 
 def test_a_path_that_is_not_there_is_told(folder):

@@ -53,6 +53,8 @@ def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Ite
     partial = out.with_name(f".{out.name}.partial")
     new = [parent for parent in out.parents if not parent.exists()]
     out.parent.mkdir(parents=True, exist_ok=True)
+    if partial.is_symlink():
+        _check.refuse("out", "free", f"a link at {str(partial)!r}", "Remove it, or choose another")
     partial.mkdir(exist_ok=True)
     with ExitStack() as stack:
         try:
@@ -82,6 +84,10 @@ def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Ite
 @contextmanager
 def appearing_file(out: Path) -> Iterator[Path]:
     """A file to write to, which becomes ``out`` when the block ends and vanishes when it fails."""
+    if out.exists() or out.is_symlink():
+        got = f"{str(out)!r}, which is there"
+        _check.refuse("out", "a new file", got, "Choose another name, or remove it first")
+    out.parent.mkdir(parents=True, exist_ok=True)
     partial = out.with_name(f".{out.name}.partial")
     try:
         yield partial

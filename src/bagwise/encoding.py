@@ -158,7 +158,7 @@ def _codes(values: Any, levels: tuple[str, ...], name: str, unknown: str) -> NDA
     if codes.null_count and unknown == "refuse":
         strange = values.filter(pc.is_null(codes))[0].as_py()
         got = f"{strange!r} in column {name!r}"
-        remedy = "Pass unknown='ignore' (--unknown ignore) to go on without it"
+        remedy = "Go on without it with --unknown ignore, or Encoder.encode(…, unknown='ignore')"
         _check.refuse("features", "of levels that were seen in training", got, remedy)
     return np.asarray(pc.fill_null(codes, -1).to_numpy())
 

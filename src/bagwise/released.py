@@ -95,7 +95,8 @@ class Release:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Release:
         """Read and check a folder that `bagwise.release.release` wrote."""
-        folder = Path(path)
+        # In full, for workers elsewhere have a working folder of their own.
+        folder = Path(path).resolve()
         if not folder.is_dir():
             got = f"got {str(folder)!r}, which is none"
             raise FileNotFoundError(f"path must be a Release folder; {got}. Check it.")

@@ -312,25 +312,33 @@ def sum_clustered(X: Any, responses: FloatArray, sizes: NDArray[np.int64]) -> Ag
     """
     n, d = X.shape
     near = X[:: max(1, n // 1000)].mean(axis=0)
-    ends = np.cumsum(sizes)
-    total, scatter = np.zeros(d), np.zeros((d, d), order="F")
-    means: FloatArray = np.empty((d, len(sizes)))
-    first = row = 0
-    while first < len(sizes):
-        # Whole bags, about a block of them.
-        stop = max(first + 1, int(np.searchsorted(ends, row + BLOCK // d, side="right")))
-        block = X.columns_minus(near, slice(row, int(ends[stop - 1])))
-        total += block.sum(axis=1)
-        scatter = blas.dsyrk(1.0, block.T, beta=1.0, c=scatter, trans=1, overwrite_c=True)
-        starts = ends[first:stop] - sizes[first:stop] - row
-        means[:, first:stop] = np.add.reduceat(block, starts, axis=1) / sizes[first:stop]
-        first, row = stop, int(ends[stop - 1])
-    mean = total / n
-    scatter = _mirrored(scatter) - n * np.outer(mean, mean)
-    means -= mean[:, None]
     response_mean = float(sizes @ responses / n)
     about = responses - response_mean
-    between: FloatArray = (means * sizes) @ means.T
+    ends = np.cumsum(sizes)
+    total, left = np.zeros(d), np.zeros(d)
+    scatter, between, cross = np.zeros((d, d), order="F"), np.zeros((d, d)), np.zeros(d)
+    first, step = 0, max(1, BLOCK // d)
+    for row in range(0, n, step):
+        stop = min(row + step, n)
+        block = X.columns_minus(near, slice(row, stop))
+        total += block.sum(axis=1)
+        scatter = blas.dsyrk(1.0, block.T, beta=1.0, c=scatter, trans=1, overwrite_c=True)
+        # Bags with rows in this block; the first may have begun before it, the last go on after.
+        last = int(np.searchsorted(ends, stop))
+        starts = np.maximum(ends[first : last + 1] - sizes[first : last + 1], row) - row
+        sums = np.add.reduceat(block, starts, axis=1)
+        sums[:, 0] += left
+        done = last + 1 if ends[last] == stop else last
+        left = sums[:, -1] if done == last else np.zeros(d)
+        k = sizes[first:done]
+        means = sums[:, : done - first] / k
+        between += (means * k) @ means.T
+        cross += means @ (k * about[first:done])
+        first = done
+    mean = total / n
+    # About the mean: Σ k m mᵀ − n x̄ x̄ᵀ, where x̄ is all but 0, and Σ k (ȳ_a − ȳ) = 0.
+    about_mean = n * np.outer(mean, mean)
+    scatter, between = _mirrored(scatter) - about_mean, between - about_mean
     return AggregateStatistics(
         n_rows=n,
         n_bags=len(sizes),
@@ -338,7 +346,7 @@ def sum_clustered(X: Any, responses: FloatArray, sizes: NDArray[np.int64]) -> Ag
         response_mean=response_mean,
         between=between,
         within=scatter - between,
-        cross=means @ (sizes * about),
+        cross=cross,
         response_square=float(sizes @ about**2),
     )
 

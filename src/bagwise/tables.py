@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from glob import glob
 from os import PathLike
@@ -80,13 +80,18 @@ class Table:
             ) from None
 
 
-def open_table(source: str | PathLike[str] | Sequence[str | PathLike[str]]) -> Table:
+def open_table(
+    source: str | PathLike[str] | Sequence[str | PathLike[str]],
+    types: Mapping[str, pa.DataType] | None = None,
+) -> Table:
     """A table from a file, a folder, a glob, a list of those, or "-" for CSV on standard input.
 
     Parameters
     ----------
     source : path, or sequence of paths
         .csv or .parquet files; all of one kind, with the same columns.
+    types : mapping of str to Arrow type
+        Of CSV columns that are known; others are guessed from the first lines.
 
     Examples
     --------
@@ -97,8 +102,9 @@ def open_table(source: str | PathLike[str] | Sequence[str | PathLike[str]]) -> T
     [{'y': [2, 4]}]
     """
     sources = [source] if isinstance(source, str | PathLike) else list(source)
+    options = pyarrow.csv.ConvertOptions(column_types=dict(types or {}))
     if sources == ["-"]:
-        return _open_input()
+        return _open_input(options)
     files = [file for one in sources for file in files_of(str(one))]
     name = ", ".join(map(str, sources[:3]))
     kinds = {ENDINGS.get(file.suffix.lower(), "") for file in files}
@@ -108,26 +114,42 @@ def open_table(source: str | PathLike[str] | Sequence[str | PathLike[str]]) -> T
     for file in files:
         file.open("rb").close()
     try:
-        data = ds.dataset([str(file) for file in files], format=kinds.pop())
-        if isinstance(data.format, ds.ParquetFileFormat):
+        if kinds == {"parquet"}:
             _refuse_mixed([pq.read_schema(file) for file in files], name)
+            data = ds.dataset([str(file) for file in files], format="parquet")
+        else:
+            names = [pyarrow.csv.open_csv(file).schema.names for file in files]
+            for some in names:
+                _refuse_twice(some, name)
+            _refuse_mixed([pa.schema([(n, pa.null()) for n in some]) for some in names], name)
+            form = ds.CsvFileFormat(convert_options=options)
+            data = ds.dataset([str(file) for file in files], format=form)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:200]
         raise ValueError(
             f"the table must be readable; got {name!r}: {reason}. Write it again."
         ) from None
+    _refuse_twice(data.schema.names, name)
     return Table(data.schema, name, data)
 
 
-def _open_input() -> Table:
+def _refuse_twice(names: Sequence[str], source: str) -> None:
+    """Refuse columns that share a name."""
+    if len(set(names)) < len(names):
+        got = f"one name twice in {source!r}"
+        _check.refuse("the table", "of columns with different names", got, "Rename one")
+
+
+def _open_input(options: pyarrow.csv.ConvertOptions) -> Table:
     """CSV on standard input, which can be read once."""
     try:
-        reader = pyarrow.csv.open_csv(sys.stdin.buffer)
+        reader = pyarrow.csv.open_csv(sys.stdin.buffer, convert_options=options)
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0][:200]
         raise ValueError(
             f"standard input must be CSV with a line of names; got other text: {reason}. Check it."
         ) from None
+    _refuse_twice(reader.schema.names, "standard input")
     return Table(reader.schema, "standard input", reader)
 
 
@@ -135,8 +157,13 @@ def files_of(source: str) -> list[Path]:
     """The files that a path, a folder or a glob stands for, in the order of their names."""
     path = Path(source)
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.is_file() and p.name[0] not in "._")
-    elif any(mark in source for mark in "*?["):
+        # Hidden files and folders, and those that engines keep for themselves, are no data.
+        found = sorted(
+            p
+            for p in path.rglob("*")
+            if p.is_file() and not any(x[0] in "._" for x in p.relative_to(path).parts)
+        )
+    elif not path.exists() and any(mark in source for mark in "*?["):
         found = sorted(map(Path, glob(source, recursive=True)))
     elif not path.exists():
         raise FileNotFoundError(f"the table must be there; got {source!r}. Check the path.")

@@ -55,8 +55,8 @@ def fit_command(
         "out": str(out),
         "rho": estimator.rho_,
         "rho_source": estimator.rho_source_,
-        "row_rmse_estimate": float(max(0.0, path.scores[at] - added) ** 0.5),
-        "row_rmse_with_noise": float(path.scores[at] ** 0.5),
+        "row_rmse_estimate": _root(max(path.scores[at] - added, 0.0 * path.scores[at])),
+        "row_rmse_with_noise": _root(path.scores[at]),
         "n_rows": released.statement.n_rows,
         "n_bags": released.statement.n_bags,
         "n_features": estimator.n_features_in_,
@@ -71,6 +71,9 @@ def fit_command(
         f"{said['n_rows']:,} rows in {seconds:.1f} s: {out}"
     )
     print(f"rho = {estimator.rho_:.3g} ({estimator.rho_source_}).")
+    if said["row_rmse_estimate"] is None:
+        print("Error of a row: too few bags to tell.")
+        return
     print(
         f"Error of a row, estimated from bags: {said['row_rmse_estimate']:.3g} (root mean square; "
         f"{said['row_rmse_with_noise']:.3g} with the noise of the release)."
@@ -94,18 +97,19 @@ def predict_command(
     """Predict the response of every row, in the order of the rows."""
     from bagwise import AggregateLinearRegression, _check
     from bagwise._disk import appearing_file
-    from bagwise.estimators.streaming import predict_table
+    from bagwise.estimators.streaming import csv_types, predict_table
     from bagwise.tables import open_table
 
     writers: dict[str, Any] = {".csv": pyarrow.csv.CSVWriter, ".parquet": pq.ParquetWriter}
     if out.suffix.lower() not in writers:
         _check.refuse("out", "a .csv or .parquet file", repr(str(out)), "Its name must say which")
     loaded = AggregateLinearRegression.load(model)
-    table = open_table(data)
+    kept = names(keep) or []
+    table = open_table(data, csv_types(loaded, keep=kept))
     rows = 0
     with appearing_file(out) as place:
         writer: Any = None
-        for batch in bar("Predicting")(predict_table(loaded, table, names(keep) or (), unknown)):
+        for batch in bar("Predicting")(predict_table(loaded, table, kept, unknown)):
             if writer is None:
                 writer = writers[out.suffix.lower()](place, batch.schema)
             writer.write_table(batch)
@@ -134,24 +138,32 @@ def evaluate_command(
 ) -> None:
     """Score a model on bags, and on rows where their responses are known."""
     from bagwise import AggregateLinearRegression, Release, _check
-    from bagwise.estimators.streaming import evaluate_release, evaluate_table
+    from bagwise.estimators.streaming import csv_types, evaluate_release, evaluate_table
     from bagwise.tables import open_table
 
     loaded = AggregateLinearRegression.load(model)
     if len(data) == 1 and (Path(data[0]) / "release.json").exists():
+        if response is not None or bags is not None:
+            got = "one beside a Release"
+            _check.refuse("response and bags", "left out", got, "A Release has its own")
         released = Release.load(data[0])
         found = evaluate_release(loaded, released, unknown, bar("Reading rows"))
     else:
         if response is None:
             got = "none for a table"
             _check.refuse("response", "given", got, "Or pass a Release, which has means")
-        table = open_table(data)
+        table = open_table(data, csv_types(loaded, response))
         found = evaluate_table(loaded, table, response, bags, unknown, bar("Reading rows"))
     if as_json:
         print(json.dumps({level: asdict(scores) for level, scores in found.items()}))
         return
     lines = [(level, s.n, s.rmse, s.mae, s.r2) for level, s in found.items()]
     print_table("Scores", ["of", "number", "RMSE", "MAE", "R2"], lines)
+
+
+def _root(square: Any) -> float | None:
+    """A square root, or None where there is none, as JSON has it."""
+    return None if square != square else float(square**0.5)
 
 
 def _engine(name: str) -> Any:

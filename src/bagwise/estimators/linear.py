@@ -193,8 +193,11 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if hasattr(self, "encoder_") and hasattr(X, "__arrow_c_stream__"):
-            table = pa.table(X)
-            if tuple(table.column_names) != self.encoder_.names:
+            names = tuple(getattr(X, "column_names", None) or X.columns)
+            if names != self.encoder_.names:
+                # Only what the model takes: another column may be of any kind.
+                chosen = [name for name in self.encoder_.columns if name in names]
+                table = pa.table(X.select(chosen) if hasattr(X, "select") else X[chosen])
                 return np.asarray(self.encoder_.encode(table) @ self.coef_ + self.intercept_)
         X = self._validate_features(X, reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)

@@ -35,7 +35,8 @@ def save_linear(model: Any, path: Path) -> None:
         "feature_names": None if names is None else list(names),
         "encoder": None if encoder is None else encoder.to_dict(),
     }
-    text = json.dumps(said, indent=1)
+    # Parameters may be NumPy's numbers.
+    text = json.dumps(said, indent=1, default=lambda value: value.item())
     with appearing(path.absolute()) as folder:
         (folder / "model.json").write_text(text)
         arrays = {name: getattr(model.path_, name) for name in PATH}
@@ -49,6 +50,8 @@ def load_linear(model: Model, path: Path) -> Model:
             f"path must be a model folder; got {str(path)!r}, which is none. Check it."
         )
     try:
+        if not all((path / name).is_file() for name in ("model.json", "arrays.npz")):
+            raise ValueError("no plain files")
         with (path / "model.json").open("rb") as file:
             said = json.loads(file.read(LARGEST))
         if said["format"] != FORMAT or said["kind"] != "linear":
@@ -65,6 +68,7 @@ def load_linear(model: Model, path: Path) -> Model:
         KeyError,
         TypeError,
         AttributeError,
+        OverflowError,
         EOFError,
         MemoryError,
         RecursionError,
@@ -95,12 +99,13 @@ def _fill(model: Any, said: dict[str, Any], arrays: dict[str, Any]) -> Any:
     path = {name: arrays[name] for name in PATH}
     model.path_ = RhoPath(**path, method=str(said["method"]), rho=model.rho_)
     model.n_features_in_ = d
+    names = said["feature_names"]
+    if names is not None:
+        model.feature_names_in_ = np.array([str(n) for n in names], dtype=object)
+        if len(names) != d:
+            raise ValueError("another number of names")
     if said["encoder"] is not None:
         model.encoder_ = Encoder.from_dict(said["encoder"])
-        if len(model.encoder_.names) != d:
-            raise ValueError("another number of features")
-    if said["feature_names"] is not None:
-        model.feature_names_in_ = np.array([str(n) for n in said["feature_names"]], dtype=object)
-        if len(model.feature_names_in_) != d:
-            raise ValueError("another number of names")
+        if list(model.encoder_.names) != names:
+            raise ValueError("names that do not fit the encoder")
     return model

@@ -14,6 +14,7 @@ from bagwise import _check
 from bagwise.bags import Bags
 from bagwise.encoding import Encoder
 from bagwise.released import Release
+from bagwise.statistics import BLOCK
 from bagwise.tables import Table, is_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -58,8 +59,17 @@ class _Sums:
         """The scores of what was taken in."""
         weight, square, absolute, about, about_square = self.totals
         spread = about_square - about**2 / weight
-        r2 = 1 - square / spread if spread > 0 else float("nan")
+        # Where nothing varies, scikit-learn's convention.
+        r2 = 1 - square / spread if spread > 0 else float(square == 0)
         return Scores(self.n, float(np.sqrt(square / weight)), absolute / weight, r2)
+
+
+def csv_types(model: Any, response: str | None = None, keep: Iterable[str] = ()) -> dict[str, Any]:
+    """Types of CSV columns that need no guess: numbers of the model, and text as it stands."""
+    types = dict.fromkeys(keep, pa.string())
+    for name, levels in encoder_of(model).columns.items():
+        types[name] = pa.float64() if levels is None else pa.string()
+    return types if response is None else types | {response: pa.float64()}
 
 
 def encoder_of(model: Any) -> Encoder:
@@ -79,8 +89,10 @@ def predict_table(
 ) -> Iterator[pa.Table]:
     """The columns to keep and a column ``prediction``, a batch at a time in the table's order."""
     _check.choice("unknown", unknown, ("refuse", "ignore"))
-    encoder, kept = encoder_of(model), list(keep)
+    encoder, kept = encoder_of(model), list(dict.fromkeys(keep))
     table.need(kept, "keep")
+    if "prediction" in kept:
+        _check.refuse("keep", "named otherwise than 'prediction'", "it", "Rename that column")
     table.need(list(encoder.columns), "features")
     for batch in table.batches(list(dict.fromkeys([*encoder.columns, *kept]))):
         predictions = _predictions(model, encoder, batch, unknown)
@@ -128,6 +140,11 @@ def evaluate_release(
     """Scores of the released means of bags, whose noise is part of the error."""
     _check.choice("unknown", unknown, ("refuse", "ignore"))
     encoder, means = encoder_of(model), _Sums()
+    if release.statement.features == "means":
+        # A linear model predicts the mean of a bag from the mean of its features.
+        table, y, _ = release.training_set()
+        means.add(y, _predictions(model, encoder, table, unknown), release.sizes)
+        return {"bags": means.scores()}
     for table, y, ids in progress(release.batches()):
         groups = Bags(ids)
         predictions = _predictions(model, encoder, table, unknown)
@@ -136,12 +153,18 @@ def evaluate_release(
 
 
 def _predictions(model: Any, encoder: Encoder, batch: pa.Table, unknown: str) -> FloatArray:
-    return np.asarray(encoder.encode(batch, unknown) @ model.coef_ + model.intercept_)
+    """Predictions for a batch, encoded a block at a time."""
+    rows = encoder.rows(batch, unknown)
+    step = max(1, BLOCK // rows.shape[1])
+    blocks = (slice(start, start + step) for start in range(0, rows.shape[0], step))
+    return np.concatenate([rows[block] @ model.coef_ + model.intercept_ for block in blocks])
 
 
 def _responses(values: pa.ChunkedArray, name: str) -> FloatArray:
     """Labels of rows, for scores."""
-    if not is_number(values.type) or values.null_count:
-        got = f"others in column {name!r}"
-        _check.refuse("the response", "a number in every row", got, "Drop or convert them")
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+    if is_number(values.type) and not values.null_count:
+        numbers = np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+        if np.isfinite(numbers).all():
+            return numbers
+    got = f"others in column {name!r}"
+    _check.refuse("the response", "a number in every row", got, "Drop or convert them")

@@ -133,7 +133,7 @@ def release(
     _refuse_ledger_in(folder, ledger)
     steps.reached("arguments checked")
 
-    table = read_table(rows)
+    table = read_table(rows, response)
     numbers = responses(table, response)
     _refuse_roles(table, response, user, names)
     stay = [response] if user is None else [response, user]

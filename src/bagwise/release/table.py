@@ -28,10 +28,10 @@ def is_source(rows: Any) -> bool:
     return all(isinstance(one, str | PathLike) for one in (rows if many else [rows]))
 
 
-def read_table(rows: Any) -> pa.Table:
+def read_table(rows: Any, response: str = "") -> pa.Table:
     """Rows as an Arrow table: from CSV or Parquet files, a data frame or a mapping of columns."""
     if is_source(rows):
-        return _checked(_read_files(rows))
+        return _checked(_read_files(rows, response))
     if isinstance(rows, Mapping):
         rows = dict(rows)
     elif not hasattr(rows, "__arrow_c_stream__"):
@@ -46,7 +46,7 @@ def read_table(rows: Any) -> pa.Table:
     return _checked(table)
 
 
-def _read_files(source: Any) -> pa.Table:
+def _read_files(source: Any, response: str) -> pa.Table:
     """The table in files, folders or globs, or on standard input."""
     sources = [str(one) for one in (source if isinstance(source, list | tuple) else [source])]
     files = [file for one in sources if one != "-" for file in files_of(one)]
@@ -56,7 +56,10 @@ def _read_files(source: Any) -> pa.Table:
     # What the system says of a file that is not there holds no cell; what readers say may.
     for file in files:
         file.open("rb").close()
-    table = _quietly(_read_whole, sources)
+    # In CSV a response is a number though its first lines look whole; failing that, it is guessed.
+    table = _quietly(_read_whole, sources, {response: pa.float64()})
+    if table is None and sources != ["-"]:
+        table = _quietly(_read_whole, sources, {})
     if table is None:
         got = f"{', '.join(sources[:3])}, which cannot be read as one table"
         remedy = "Write it again, of one kind, with one type a column"
@@ -64,9 +67,9 @@ def _read_files(source: Any) -> pa.Table:
     return table
 
 
-def _read_whole(sources: list[str]) -> pa.Table:
+def _read_whole(sources: list[str], types: dict[str, pa.DataType]) -> pa.Table:
     """All rows of all files."""
-    table = open_table(sources)
+    table = open_table(sources, types)
     return pa.concat_tables([table.schema.empty_table(), *table.batches()])
 
 
