@@ -217,7 +217,7 @@ def test_tables_are_predicted_and_scored_in_batches(place, name, monkeypatch):
 
 
 def test_a_release_is_scored_by_its_means(place, tmp_path):
-    """Bags of unequal sizes, weighed by them; from means of features a linear model says the same."""
+    """Unequal bags, weighed by their sizes; means of features tell a linear model the same."""
     model = AggregateLinearRegression.load(place / "model-means")
     rows = table()[["u", "v", "y"]].assign(day=np.arange(3000) ** 2 % 997 % 60)
     options = {
