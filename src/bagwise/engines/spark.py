@@ -36,6 +36,10 @@ def connect(master: str = "local[*]") -> Any:
         _check.refuse("engine", "local, spark or spark://host:port", got, "Check the spelling")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = sql.SparkSession.builder.master(master).appName("bagwise")
+    if urlsplit(master).hostname in (None, "localhost", "127.0.0.1"):
+        # Everything is on this machine, whose own name need not lead anywhere.
+        for name in ("spark.driver.host", "spark.driver.bindAddress"):
+            builder = builder.config(name, "127.0.0.1")
     return builder.config("spark.ui.enabled", "false").getOrCreate()
 
 
