@@ -337,6 +337,38 @@ def test_csv_columns_are_read_as_the_model_takes_them(shell, place, tmp_path):
     assert found["id"].iloc[[0, -1]].tolist() == ["007", "008"]
 
 
+def test_sums_are_about_the_mean_and_not_about_a_guess_at_it():
+    """More rows than the guess looks at, with a trend so that it is off."""
+    from bagwise.encoding import Encoder
+    from bagwise.statistics import sum_clustered
+
+    frame = pa.table({"p": np.sqrt(np.arange(5001.0)) + 1e3})
+    X = Encoder.learn(frame.schema, ["p"], []).rows(frame)
+    bags = Bags.of_sizes([5] * 1000 + [1])
+    responses = np.random.default_rng(0).normal(size=1001)
+    found = sum_clustered(X, responses, bags.sizes)
+    expected = AggregateStatistics.from_rows(X[:], bags.expand(responses), bags)
+    for name in ("between", "within", "cross", "mean"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+
+
+def test_scores_of_responses_far_from_zero_lose_no_digits(place, tmp_path):
+    rows = table()
+    rows["y"] += 1e9
+    rows.to_parquet(tmp_path / "far.parquet")
+    model = AggregateLinearRegression.load(place / "model-rows")
+    model.intercept_ += 1e9
+    found = evaluate_table(model, open_table(tmp_path / "far.parquet"), "y")["rows"]
+    assert found.r2 == pytest.approx(r2_score(rows["y"], model.predict(rows)), abs=1e-6)
+
+
+def test_a_failure_after_the_first_batch_leaves_no_file(shell, place, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "BATCH", 100)
+    table(500).assign(u=lambda t: t["u"].where(t.index < 450)).to_parquet(place / "late.parquet")
+    assert shell("predict @/model-rows @/late.parquet --out x.parquet")[0] == 2
+    assert os.listdir(tmp_path) == []
+
+
 def test_constant_responses_are_scored_as_scikit_learn_does(place, tmp_path):
     table(20).assign(y=1.0).to_parquet(tmp_path / "c.parquet")
     model = AggregateLinearRegression.load(place / "model-rows")

@@ -182,6 +182,12 @@ def test_a_column_of_another_kind_than_in_training_is_told():
         encoder.encode(pa.table({"t": ["a"]}))
 
 
+def test_missing_text_is_refused_even_where_unknown_levels_are_not():
+    encoder = learn(pa.table({"t": ["a", "b"]}))
+    with pytest.raises(ValueError, match="features must be there in every row"):
+        encoder.encode(pa.table({"t": ["a", None]}), unknown="ignore")
+
+
 @pytest.mark.parametrize("saved", [[], {}, {"t": 3}, {"t": [1]}, None])
 def test_what_is_no_encoder_is_refused(saved):
     with pytest.raises(ValueError, match=r"no columns|levels that are no text"):
