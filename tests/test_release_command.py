@@ -3,32 +3,22 @@
 import json
 import os
 import shutil
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bagwise import Release, cli
+from bagwise import Release
 
 CANARY = "8472.918273"
 
 
 @pytest.fixture
-def shell(monkeypatch, capsys, tmp_path):
-    """Exit code, output and errors of a command, run in a folder with a ledger of its own."""
+def shell(command, monkeypatch, tmp_path):
+    """Commands in a folder with a ledger of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BAGWISE_LEDGER", str(tmp_path / "books" / "ledger.db"))
-
-    def run(line):
-        monkeypatch.setattr(sys, "argv", ["bagwise", *line.split()])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        printed = capsys.readouterr()
-        assert "Traceback" not in printed.err
-        return stop.value.code, printed.out, printed.err
-
-    return run
+    return lambda line: command(*line.split())
 
 
 @pytest.fixture

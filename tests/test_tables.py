@@ -58,11 +58,6 @@ def test_standard_input_is_csv(monkeypatch):
     assert values("-") == [1, 3]
 
 
-def test_parquet_tells_its_rows_without_being_read(folder):
-    assert open_table(folder / "parquet").n_rows == 15
-    assert open_table(folder / "part-0.csv").n_rows is None
-
-
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

@@ -121,26 +121,6 @@ class Bags:
         return cls.__new__(cls)._set(codes, np.arange(len(distinct)), rows)
 
     @classmethod
-    def of_sizes(cls, sizes: Any) -> Self:
-        """Bags of rows that lie together: the first ``sizes[0]`` rows, then ``sizes[1]``, …
-
-        Parameters
-        ----------
-        sizes : sequence of int
-            Rows of each bag, at least 1.
-
-        Examples
-        --------
-        >>> Bags.of_sizes([2, 1]).codes.tolist()
-        [0, 0, 1]
-        """
-        sizes = np.asarray(sizes)
-        if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not len(sizes) or sizes.min() < 1:
-            _check.refuse("sizes", "whole numbers of at least 1", "others", "One a bag, in order")
-        ids = np.arange(len(sizes))
-        return cls.__new__(cls)._set(np.repeat(ids, sizes), ids)
-
-    @classmethod
     def from_groups(cls, table: Any, columns: str | Sequence[str]) -> Self:
         """Bags of rows that agree in ``columns``: one bag a carrier and day, say.
 

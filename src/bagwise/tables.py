@@ -42,15 +42,6 @@ class Table:
         """Names of the columns."""
         return list(self.schema.names)
 
-    @property
-    def n_rows(self) -> int | None:
-        """Number of rows where files tell it without being read, as Parquet does."""
-        if isinstance(self._data, ds.Dataset) and isinstance(
-            self._data.format, ds.ParquetFileFormat
-        ):
-            return int(self._data.count_rows())
-        return None
-
     def need(self, columns: Sequence[str], role: str = "columns") -> None:
         """Refuse names that are not columns."""
         for name in columns:

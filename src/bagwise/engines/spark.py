@@ -12,6 +12,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import reduce
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,11 +71,9 @@ def on_spark(session: Any) -> Engine:
         parts = min(len(work), 4 * max(1, session.sparkContext.defaultParallelism))
         frame = session.createDataFrame(work, "work binary").repartition(parts)
         found = frame.mapInArrow(sums, "sum binary").collect()
-        # Written by our own workers a moment ago, in the order of partitions.
-        first, *others = (pickle.loads(bytes(row[0])) for row in found)
-        for other in others:
-            first = first + other
-        return first  # type: ignore[no-any-return]
+        # Written by our own workers a moment ago.
+        sums_found: list[AggregateStatistics] = [pickle.loads(bytes(row[0])) for row in found]
+        return reduce(AggregateStatistics.__add__, sums_found)
 
     return run
 

@@ -74,9 +74,9 @@ def csv_types(model: Any, response: str | None = None, keep: Iterable[str] = ())
 
 def encoder_of(model: Any) -> Encoder:
     """How a fitted model takes the columns of a table."""
-    found = getattr(model, "encoder_", None)
+    found: Encoder | None = getattr(model, "encoder_", None)
     if found is not None:
-        return found  # type: ignore[no-any-return]
+        return found
     names = getattr(model, "feature_names_in_", None)
     if names is None:
         got = "one fitted on unnamed columns"

@@ -195,7 +195,9 @@ def _bounds(bounds: Any, n_rows: int) -> Any:
 
 def _refuse_roles(table: pa.Table, response: str, user: str | None, bags: list[str]) -> None:
     """Refuse columns that are missing, or that would have to leave and stay at once."""
-    if user is not None and column(table, user, "user") is not None and user == response:
+    if user is not None:
+        column(table, user, "user")
+    if user == response:
         _check.refuse("user", "another column than the response", f"{user!r}", "Name another")
     for name in bags:
         column(table, name, "bags")

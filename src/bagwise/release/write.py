@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 from typing import TypeAlias
 
@@ -11,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bagwise.encoding import Encoder
 from bagwise.release.layout import Layout
 from bagwise.released import BAG_COLUMNS, BAGS, MEANS, ROWS, STATISTICS
-from bagwise.statistics import AggregateStatistics
+from bagwise.statistics import AggregateStatistics, sum_clustered
 
 FloatArray: TypeAlias = NDArray[np.float64]
 # Rows of a row group, unless a bag is larger: what a reader holds at once.
@@ -38,10 +41,10 @@ def write_rows(folder: Path, features: pa.Table, layout: Layout) -> None:
 
 def write_bag_features(folder: Path, features: pa.Table, layout: Layout) -> None:
     """Means of the features over bags."""
-    parts = []
+    encoder, parts = Encoder(dict.fromkeys(features.column_names)), []
     for first, stop, rows in _whole_bags(layout):
         sizes = layout.sizes[first:stop]
-        values = np.asarray(_numbers(features.take(rows)))
+        values = encoder.encode(features.take(rows))
         sums = np.add.reduceat(values, np.cumsum(sizes) - sizes, axis=0)
         parts.append(sums / sizes[:, None])
     columns = dict(zip(features.column_names, np.concatenate(parts).T, strict=True))
@@ -50,13 +53,12 @@ def write_bag_features(folder: Path, features: pa.Table, layout: Layout) -> None
 
 def write_statistics(folder: Path, features: pa.Table, layout: Layout, means: FloatArray) -> None:
     """A, W and c of the features with the noisy means: what was released, and nothing beside it."""
-
-    def batches() -> Iterator[tuple[pa.Table, FloatArray, NDArray[np.int64]]]:
-        for first, stop, rows in _whole_bags(layout):
-            bags = np.repeat(np.arange(first, stop), layout.sizes[first:stop])
-            yield _numbers(features.take(rows)), means[bags], bags
-
-    AggregateStatistics.from_batches(batches()).save(folder / STATISTICS)
+    encoder, parts = Encoder(dict.fromkeys(features.column_names)), []
+    for first, stop, rows in _whole_bags(layout):
+        X = encoder.rows(features.take(rows))
+        parts.append(sum_clustered(X, means[first:stop], layout.sizes[first:stop]))
+    total = reduce(AggregateStatistics.__add__, parts)
+    replace(total, feature_names=encoder.names).save(folder / STATISTICS)
 
 
 def write_bags(folder: Path, layout: Layout, means: FloatArray, scales: FloatArray) -> None:
@@ -77,8 +79,3 @@ def _whole_bags(layout: Layout) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
         stop = max(first + 1, int(np.searchsorted(ends, row + GROUP, side="right")))
         yield first, stop, layout.order[row : ends[stop - 1]]
         first, row = stop, int(ends[stop - 1])
-
-
-def _numbers(table: pa.Table) -> pa.Table:
-    """Numeric columns as float64."""
-    return table.cast(pa.schema([(name, pa.float64()) for name in table.column_names]), safe=False)
