@@ -29,6 +29,7 @@ FLOW = [
     "simulate",
     "planning",
     "statement",
+    "row_groups",
     "released",
     "release",
     "engines",
@@ -41,6 +42,7 @@ FLOW = [
 ]
 # The learner's side must never reach the code that sees individual responses.
 LEARNER = {
+    "row_groups",
     "engines",
     "tables",
     "encoding",

@@ -20,7 +20,7 @@ from bagwise import AggregateLinearRegression, Release
 from bagwise.engines.spark import connect, on_spark
 from bagwise.release import release
 from bagwise.release import write as write_module
-from bagwise.released import sum_row_group
+from bagwise.row_groups import sum_row_group
 
 pyspark = pytest.importorskip("pyspark")
 pytestmark = [

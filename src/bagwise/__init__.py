@@ -13,6 +13,7 @@ Read the package in the order the data flows; a module imports only from those a
     simulate    the same, drawn
     planning    theory -> Plan: bag size, rho, expected error, and why
     statement   what a release says of itself
+    row_groups  whole bags of a release, and sums over them
     released    Release: the folder that crosses from curator to learner, and all that does
     release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
     engines     sums over a release on a Spark cluster

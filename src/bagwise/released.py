@@ -14,38 +14,31 @@ and what does not fit together is refused.
 from __future__ import annotations
 
 import hashlib
-import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from bagwise import _check
 from bagwise.encoding import Encoder
+from bagwise.row_groups import ROWS as ROWS
+from bagwise.row_groups import Engine, RowGroup, checked, footer, on_cores, sum_row_group
 from bagwise.statement import Statement
-from bagwise.statistics import AggregateStatistics, sum_clustered
+from bagwise.statistics import AggregateStatistics
 from bagwise.tables import is_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
-#: (task on a row group, row groups) -> the sum of what the task gives
-Engine: TypeAlias = Callable[
-    [Callable[["RowGroup"], AggregateStatistics], Iterable["RowGroup"]], AggregateStatistics
-]
-Found = TypeVar("Found")
 STATEMENT, BAGS = "release.json", "bags.parquet"
-ROWS, MEANS, STATISTICS = "rows.parquet", "bag_features.parquet", "statistics.npz"
+MEANS, STATISTICS = "bag_features.parquet", "statistics.npz"
 #: the file that each choice of features adds
 FILES = {"rows": ROWS, "means": MEANS, "statistics": STATISTICS, "none": None}
 #: columns of bags.parquet that are not labels of its bags
@@ -100,7 +93,7 @@ class Release:
         if not folder.is_dir():
             got = f"got {str(folder)!r}, which is none"
             raise FileNotFoundError(f"path must be a Release folder; {got}. Check it.")
-        return _checked(folder, lambda: cls._load(folder))
+        return checked(folder, lambda: cls._load(folder))
 
     @classmethod
     def _load(cls, folder: Path) -> Release:
@@ -136,10 +129,10 @@ class Release:
         self._need("rows")
 
         def read() -> list[RowGroup]:
-            footer = _footer(self.path)
-            if footer.schema.to_arrow_schema().names != ["bag", *self.statement.columns]:
+            known = footer(self.path)
+            if known.schema.to_arrow_schema().names != ["bag", *self.statement.columns]:
                 raise ValueError("other columns than stated")
-            counts = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
+            counts = [known.row_group(i).num_rows for i in range(known.num_row_groups)]
             ends = np.concatenate([[0], np.cumsum(self.sizes)])
             cuts = np.concatenate([[0], np.cumsum(counts)])
             places = np.searchsorted(ends, cuts)
@@ -159,7 +152,7 @@ class Release:
                 if b > a
             ]
 
-        return _checked(self.path, read)
+        return checked(self.path, read)
 
     def encoder(self, columns: Sequence[str] | None = None) -> Encoder:
         """How these features become numbers: text as one column a level. By default all of them."""
@@ -171,7 +164,7 @@ class Release:
         if self.statement.features == "means":
             return Encoder.learn(self._bag_features().schema, chosen, ())
         self._need("rows")
-        schema = _checked(self.path, lambda: _footer(self.path).schema.to_arrow_schema())
+        schema = checked(self.path, lambda: footer(self.path).schema.to_arrow_schema())
         text = [name for name in chosen if not is_number(schema.field(name).type)]
         return Encoder.learn(schema, chosen, (group.read(text) for group in self._groups()))
 
@@ -214,7 +207,7 @@ class Release:
             if encoder is not None:
                 got = "features to choose from sums"
                 _check.refuse("features", "all, when sums were released", got, "Leave them out")
-            return _checked(self.path, self._statistics)
+            return checked(self.path, self._statistics)
         chosen = self.encoder() if encoder is None else encoder
         if self.statement.features == "means":
             return self._statistics_of_means(chosen)
@@ -262,7 +255,7 @@ class Release:
                 raise ValueError("other bags than stated")
             return table.drop_columns("bag")
 
-        return _checked(self.path, read)
+        return checked(self.path, read)
 
     def _need(self, features: str) -> None:
         """Refuse what this release has no features for."""
@@ -276,84 +269,6 @@ class Release:
         s = self.statement
         spent = f"epsilon={s.epsilon:g}" if s.private else "not private"
         return f"Release({s.n_rows} rows in {s.n_bags} bags, {spent}, features={s.features!r})"
-
-
-@dataclass(frozen=True, eq=False)
-class RowGroup:
-    """A row group of rows.parquet with the bags in it: all that a worker needs to sum it.
-
-    Attributes
-    ----------
-    folder : Path
-        Of the Release, where the worker can read it.
-    number : int
-    ids : Arrow array
-    sizes, means : ndarray
-        Of its bags, in order.
-    """
-
-    folder: Path
-    number: int
-    ids: pa.Array
-    sizes: NDArray[np.int64]
-    means: FloatArray
-
-    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
-        """Features of its rows, when they are in the bags that are stated."""
-
-        def read() -> pa.Table:
-            names = None if columns is None else ["bag", *columns]
-            # Mapped, not copied; a row group's pages are let go with its file.
-            options = {"memory_map": True, "page_checksum_verification": True}
-            footer = _footer(self.folder)
-            with pq.ParquetFile(self.folder / ROWS, metadata=footer, **options) as file:
-                table = file.read_row_group(self.number, columns=names, use_threads=False)
-            of_row = np.repeat(np.arange(len(self.sizes)), self.sizes)
-            if not table["bag"].combine_chunks().equals(self.ids.take(pa.array(of_row))):
-                raise ValueError("rows in other bags than stated")
-            return table.drop_columns("bag")
-
-        return _checked(self.folder, read)
-
-
-def sum_row_group(encoder: Encoder, group: RowGroup) -> AggregateStatistics:
-    """A, W, c of one row group."""
-    X = encoder.rows(group.read(list(encoder.columns)))
-    return replace(sum_clustered(X, group.means, group.sizes), feature_names=encoder.names)
-
-
-def on_cores(
-    task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
-) -> AggregateStatistics:
-    """The sum of ``task`` over row groups, on every core of this machine, in their order."""
-    cores = os.cpu_count() or 1
-    totals: list[AggregateStatistics] = []
-
-    def add(part: AggregateStatistics) -> None:
-        totals[:] = [totals[0] + part] if totals else [part]
-
-    # One thread of linear algebra to a core that has a row group of its own.
-    with threadpool_limits(1), ThreadPoolExecutor(cores) as pool:
-        waiting: deque[Future[AggregateStatistics]] = deque()
-        for group in groups:
-            waiting.append(pool.submit(task, group))
-            if len(waiting) > 2 * cores:
-                add(waiting.popleft().result())
-        for left in waiting:
-            add(left.result())
-    return totals[0]
-
-
-@lru_cache(maxsize=16)
-def _footer_at(path: Path, size: int, changed: int) -> pq.FileMetaData:
-    return pq.read_metadata(path)
-
-
-def _footer(folder: Path) -> pq.FileMetaData:
-    """Where rows.parquet keeps what; it grows with the file, so it is read once."""
-    path = folder / ROWS
-    state = path.stat()
-    return _footer_at(path, state.st_size, state.st_mtime_ns)
 
 
 def file_mark(path: Path) -> str:
@@ -371,27 +286,6 @@ def table_ids(ids: pa.Array, of_row: Any) -> NDArray[Any]:
     values: NDArray[Any] = ids.to_numpy(zero_copy_only=False)
     chosen: NDArray[Any] = values[of_row]
     return chosen
-
-
-def _checked(folder: Path, task: Callable[[], Found]) -> Found:
-    """What ``task`` reads, or one sentence when the folder is not what `release` writes."""
-    try:
-        return task()
-    except (
-        ValueError,
-        KeyError,
-        TypeError,
-        OverflowError,
-        RecursionError,
-        MemoryError,
-        OSError,
-        pa.ArrowException,
-    ) as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise ValueError(
-            f"path must be a whole Release folder; got {str(folder)!r} ({reason}). "
-            "Ask the curator for it again."
-        ) from error
 
 
 def _read_bags(path: Path, said: Statement) -> pa.Table:

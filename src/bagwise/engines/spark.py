@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from bagwise import _check
 from bagwise._extras import need
-from bagwise.released import Engine, RowGroup
+from bagwise.row_groups import Engine, RowGroup
 from bagwise.statistics import AggregateStatistics
 
 # Seconds to wait for a master to answer at all.

@@ -27,7 +27,8 @@ from bagwise.estimators.tuning import (
     theoretical_rho,
 )
 from bagwise.losses import check_rho
-from bagwise.released import Engine, Release
+from bagwise.released import Release
+from bagwise.row_groups import Engine
 from bagwise.spectrum import Spectrum, spectrum_of_rows, spectrum_of_statistics
 from bagwise.statistics import AggregateStatistics, FloatArray, Rows, read_bags
 
