@@ -55,7 +55,7 @@ class Unclipped(Mechanism):
 class Shared(Mechanism):
     """One draw for two bags."""
 
-    def add_noise(self, sums, progress=iter):
+    def add_noise(self, sums, *_):
         noise = super().add_noise(np.zeros(len(sums) // 2, dtype=np.int64))
         return sums + np.repeat(noise, 2)
 
@@ -64,7 +64,7 @@ class Shared(Mechanism):
 class Opposite(Mechanism):
     """One draw for two bags, with its sign turned."""
 
-    def add_noise(self, sums, progress=iter):
+    def add_noise(self, sums, *_):
         noise = super().add_noise(np.zeros(len(sums) // 2, dtype=np.int64))
         return sums + np.column_stack([noise, -noise]).ravel()
 
@@ -73,7 +73,7 @@ class Opposite(Mechanism):
 class Silent(Mechanism):
     """No noise."""
 
-    def add_noise(self, sums, progress=iter):
+    def add_noise(self, sums, *_):
         return sums.copy()
 
 
@@ -81,7 +81,7 @@ class Silent(Mechanism):
 class Floating(Mechanism):
     """numpy's floating-point Laplace on the mean of the clipped responses."""
 
-    def noisy_means(self, sums, sizes, progress=iter):
+    def noisy_means(self, sums, sizes, *_):
         noise = np.random.default_rng().laplace(scale=self.noise_scales(sizes))
         return sums * self.step / sizes + noise
 
@@ -92,7 +92,7 @@ class ScaleOfMore(Mechanism):
 
     rows: int = 5
 
-    def add_noise(self, sums, progress=iter):
+    def add_noise(self, sums, *_):
         k = self.rows
         narrow = replace(HONEST, epsilon=self.epsilon * (k + 1) / k)
         return narrow.add_noise(sums)
@@ -102,7 +102,7 @@ class ScaleOfMore(Mechanism):
 class DividesByMore(Mechanism):
     """Divides by k + 1."""
 
-    def noisy_means(self, sums, sizes, progress=iter):
+    def noisy_means(self, sums, sizes, *_):
         return super().noisy_means(sums, sizes + 1)
 
 
@@ -110,7 +110,7 @@ class DividesByMore(Mechanism):
 class Lazy(Mechanism):
     """Every hundredth bag goes without noise."""
 
-    def add_noise(self, sums, progress=iter):
+    def add_noise(self, sums, *_):
         noisy = super().add_noise(sums)
         noisy[::100] = sums[::100]
         return noisy

@@ -13,9 +13,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, Release, tables
+from bagwise.engines import cluster as write_module
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
 from bagwise.release import release
-from bagwise.release import write as write_module
 from bagwise.tables import open_table
 
 

@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise import AggregateLinearRegression, AggregateStatistics, Bags
+from bagwise.engines import cluster as write_module
 from bagwise.release import BudgetExceeded, Ledger, release
-from bagwise.release import write as write_module
 from bagwise.release.mechanism import Mechanism
 from bagwise.released import Release
 
@@ -367,7 +367,7 @@ def test_the_statement_says_what_was_done(go):
     assert (said.epsilon, said.unit, said.features) == (0.5, "one label", "rows")
     assert said.promise.startswith("Label-private with epsilon = 0.5 for one label")
     assert "Features are not protected" in said.promise
-    assert said.versions.keys() == {"bagwise", "opendp", "numpy", "pyarrow", "python"}
+    assert said.versions.keys() == {"bagwise", "duckdb", "opendp", "numpy", "pyarrow", "python"}
 
 
 def test_plain_means_are_stamped_not_private(plain):

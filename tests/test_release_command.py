@@ -215,7 +215,7 @@ def test_an_audit_says_what_it_found(shell):
 def test_an_audit_that_fails_has_exit_code_1(shell, monkeypatch):
     from bagwise.release.mechanism import Mechanism
 
-    monkeypatch.setattr(Mechanism, "add_noise", lambda self, sums, progress=iter: sums.copy())
+    monkeypatch.setattr(Mechanism, "add_noise", lambda self, sums, *_: sums.copy())
     code, said, _ = shell("audit --draws 20000")
     assert code == 1
     assert "BROKEN: do not release." in said

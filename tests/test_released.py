@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise import AggregateStatistics, Release
+from bagwise.engines import cluster as write_module
 from bagwise.release import release
-from bagwise.release import write as write_module
 from bagwise.released import file_mark
 
 FORMS = ("rows", "means", "statistics", "none")

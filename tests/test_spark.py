@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from bagwise import AggregateLinearRegression, Release
+from bagwise.engines import cluster as write_module
 from bagwise.engines.spark import connect, on_spark
 from bagwise.release import release
-from bagwise.release import write as write_module
 from bagwise.row_groups import sum_row_group
 
 pyspark = pytest.importorskip("pyspark")

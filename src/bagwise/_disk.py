@@ -64,11 +64,10 @@ def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Ite
             _check.refuse("out", "free", got, "Wait, or choose another folder")
         try:
             for left in partial.iterdir():
-                left.unlink()
+                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
             yield partial
-            for file in partial.iterdir():
+            for file in (*partial.rglob("*"), partial):
                 sync(file)
-            sync(partial)
             reached("folder synced")
             partial.rename(out)
         except BaseException:

@@ -2,7 +2,8 @@
 
     release.json          what was done and what it promises: a `Statement`
     bags.parquet          bag, size, response (noisy mean), noise_scale
-    rows.parquet          features and bag, in row groups of whole bags; or instead of it
+    rows.parquet          features and bag, in row groups of whole bags: a file, or a folder of
+                          parts where there are many rows; or instead of it
     bag_features.parquet  means of the features over bags; or
     statistics.npz        A, W, c
 
@@ -17,7 +18,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,10 +31,18 @@ from numpy.typing import NDArray
 from bagwise import _check
 from bagwise.encoding import Encoder
 from bagwise.row_groups import ROWS as ROWS
-from bagwise.row_groups import Engine, RowGroup, checked, footer, on_cores, sum_row_group
+from bagwise.row_groups import (
+    Engine,
+    RowGroup,
+    checked,
+    find_groups,
+    on_cores,
+    part_names,
+    sum_row_group,
+)
 from bagwise.statement import Statement
 from bagwise.statistics import AggregateStatistics
-from bagwise.tables import is_number
+from bagwise.tables import footer, is_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
 STATEMENT, BAGS = "release.json", "bags.parquet"
@@ -129,30 +137,19 @@ class Release:
         self._need("rows")
 
         def read() -> list[RowGroup]:
-            known = footer(self.path)
-            if known.schema.to_arrow_schema().names != ["bag", *self.statement.columns]:
+            schemas = self._schemas()
+            if any(s.names != ["bag", *self.statement.columns] for s in schemas):
                 raise ValueError("other columns than stated")
-            counts = [known.row_group(i).num_rows for i in range(known.num_row_groups)]
-            ends = np.concatenate([[0], np.cumsum(self.sizes)])
-            cuts = np.concatenate([[0], np.cumsum(counts)])
-            places = np.searchsorted(ends, cuts)
-            if cuts[-1] != ends[-1] or not np.array_equal(ends[places], cuts):
-                raise ValueError("a bag in two row groups, or other rows than stated")
+            if any(not s.equals(schemas[0]) for s in schemas):
+                raise ValueError("parts of different types")
             ids = self.bags["bag"].combine_chunks()
-            return [
-                # Taken, not sliced: a slice would be sent to a worker with all that it is cut from.
-                RowGroup(
-                    self.path,
-                    i,
-                    ids.take(pa.array(np.arange(a, b))),
-                    self.sizes[a:b],
-                    self.means[a:b],
-                )
-                for i, (a, b) in enumerate(pairwise(places.tolist()))
-                if b > a
-            ]
+            return find_groups(self.path, ids, self.sizes, self.means)
 
         return checked(self.path, read)
+
+    def _schemas(self) -> list[pa.Schema]:
+        """Columns of each part of rows.parquet."""
+        return [footer(self.path / name).schema.to_arrow_schema() for name in part_names(self.path)]
 
     def encoder(self, columns: Sequence[str] | None = None) -> Encoder:
         """How these features become numbers: text as one column a level. By default all of them."""
@@ -164,7 +161,7 @@ class Release:
         if self.statement.features == "means":
             return Encoder.learn(self._bag_features().schema, chosen, ())
         self._need("rows")
-        schema = checked(self.path, lambda: footer(self.path).schema.to_arrow_schema())
+        schema = checked(self.path, self._schemas)[0]
         text = [name for name in chosen if not is_number(schema.field(name).type)]
         return Encoder.learn(schema, chosen, (group.read(text) for group in self._groups()))
 
@@ -273,10 +270,11 @@ class Release:
 
 def file_mark(path: Path) -> str:
     """What tells that a file is as it was written: its digest, or its size where it is large."""
+    if path.name == ROWS:
+        parts = part_names(path.parent)
+        return f"{sum((path.parent / name).stat().st_size for name in parts)} bytes"
     if path.is_symlink() or not path.is_file():
         raise ValueError(f"no file {path.name}")
-    if path.name == ROWS:
-        return f"{path.stat().st_size} bytes"
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -17,8 +15,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from bagwise._parallel import on_threads
 from bagwise.encoding import Encoder
 from bagwise.statistics import AggregateStatistics, sum_clustered
+from bagwise.tables import footer
 
 FloatArray: TypeAlias = NDArray[np.float64]
 #: (task on a row group, row groups) -> the sum of what the task gives
@@ -37,6 +37,8 @@ class RowGroup:
     ----------
     folder : Path
         Of the Release, where the worker can read it.
+    file : str
+        The part of rows.parquet that it lies in.
     number : int
     ids : Arrow array
     sizes, means : ndarray
@@ -44,6 +46,7 @@ class RowGroup:
     """
 
     folder: Path
+    file: str
     number: int
     ids: pa.Array
     sizes: NDArray[np.int64]
@@ -56,8 +59,8 @@ class RowGroup:
             names = None if columns is None else ["bag", *columns]
             # Mapped, not copied; a row group's pages are let go with its file.
             options = {"memory_map": True, "page_checksum_verification": True}
-            known = footer(self.folder)
-            with pq.ParquetFile(self.folder / ROWS, metadata=known, **options) as file:
+            path = self.folder / self.file
+            with pq.ParquetFile(path, metadata=footer(path), **options) as file:
                 table = file.read_row_group(self.number, columns=names, use_threads=False)
             of_row = np.repeat(np.arange(len(self.sizes)), self.sizes)
             if not table["bag"].combine_chunks().equals(self.ids.take(pa.array(of_row))):
@@ -77,34 +80,46 @@ def on_cores(
     task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
 ) -> AggregateStatistics:
     """The sum of ``task`` over row groups, on every core of this machine, in their order."""
-    cores = os.cpu_count() or 1
-    totals: list[AggregateStatistics] = []
-
-    def add(part: AggregateStatistics) -> None:
-        totals[:] = [totals[0] + part] if totals else [part]
-
     # One thread of linear algebra to a core that has a row group of its own.
-    with threadpool_limits(1), ThreadPoolExecutor(cores) as pool:
-        waiting: deque[Future[AggregateStatistics]] = deque()
-        for group in groups:
-            waiting.append(pool.submit(task, group))
-            if len(waiting) > 2 * cores:
-                add(waiting.popleft().result())
-        for left in waiting:
-            add(left.result())
-    return totals[0]
+    with threadpool_limits(1):
+        return reduce(AggregateStatistics.__add__, on_threads(task, groups))
 
 
-@lru_cache(maxsize=16)
-def _footer_at(path: Path, size: int, changed: int) -> pq.FileMetaData:
-    return pq.read_metadata(path)
+def part_name(number: int, parts: int) -> str:
+    """Where a part of rows.parquet lies in its folder: it is a file, or a folder of several."""
+    return ROWS if parts == 1 else f"{ROWS}/part-{number:05d}.parquet"
 
 
-def footer(folder: Path) -> pq.FileMetaData:
-    """Where rows.parquet keeps what; it grows with the file, so it is read once."""
-    path = folder / ROWS
-    state = path.stat()
-    return _footer_at(path, state.st_size, state.st_mtime_ns)
+def part_names(folder: Path) -> list[str]:
+    """The parts of rows.parquet, in order; none may be a link, missing, or called otherwise."""
+    whole = folder / ROWS
+    parts = len(list(whole.iterdir())) if whole.is_dir() and not whole.is_symlink() else 1
+    names = [part_name(i, parts) for i in range(parts)]
+    if parts == 0 or any((folder / n).is_symlink() or not (folder / n).is_file() for n in names):
+        raise ValueError(f"no file {ROWS}, or strange ones in it")
+    return names
+
+
+def find_groups(
+    folder: Path, ids: pa.Array, sizes: NDArray[np.int64], means: FloatArray
+) -> list[RowGroup]:
+    """The row groups with their bags, told apart by their numbers of rows."""
+    known = [(name, footer(folder / name)) for name in part_names(folder)]
+    places = [(name, i) for name, found in known for i in range(found.num_row_groups)]
+    counts = [
+        found.row_group(i).num_rows for _, found in known for i in range(found.num_row_groups)
+    ]
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    cuts = np.concatenate([[0], np.cumsum(counts)])
+    bags = np.searchsorted(ends, cuts)
+    if cuts[-1] != ends[-1] or not np.array_equal(ends[bags], cuts):
+        raise ValueError("a bag in two row groups, or other rows than stated")
+    return [
+        # Taken, not sliced: a slice would be sent to a worker with all that it is cut from.
+        RowGroup(folder, name, i, ids.take(pa.array(np.arange(a, b))), sizes[a:b], means[a:b])
+        for (name, i), (a, b) in zip(places, pairwise(bags.tolist()), strict=True)
+        if b > a
+    ]
 
 
 def checked(folder: Path, task: Callable[[], Found]) -> Found:

@@ -1,10 +1,11 @@
-"""Tables on disk, read a batch of rows at a time: CSV or Parquet, one file or many."""
+"""Tables on disk or in memory, read a batch of rows at a time: CSV or Parquet, one file or many."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from glob import glob
 from os import PathLike
 from pathlib import Path
@@ -22,6 +23,50 @@ BATCH = 2**17
 ENDINGS = {".csv": "csv", ".parquet": "parquet"}
 
 
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Rows that one worker reads: a row group of a file, a CSV file, or a table in memory.
+
+    Attributes
+    ----------
+    data : path or Arrow table
+    schema : Arrow schema
+        Of the whole table.
+    group : int or None
+        The row group of a Parquet file.
+    n_rows : int or None
+        None for CSV, which must be read to be counted.
+    first : int
+        Number of the first row in the whole table, once the pieces before it are counted.
+    """
+
+    data: Path | pa.Table
+    schema: pa.Schema
+    group: int | None = None
+    n_rows: int | None = None
+    first: int = 0
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether this is a CSV file, which cannot be cut."""
+        return self.group is None and isinstance(self.data, Path)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Rows with these columns, in order."""
+        names = list(columns)
+        if isinstance(self.data, pa.Table):
+            yield from self.data.select(names).to_batches(BATCH)
+        elif self.is_csv:
+            types = pyarrow.csv.ConvertOptions(column_types=self.schema)
+            form = ds.CsvFileFormat(convert_options=types)
+            data = ds.dataset(str(self.data), schema=self.schema, format=form)
+            yield from data.to_batches(columns=names, batch_size=BATCH, batch_readahead=4)
+        else:
+            with pq.ParquetFile(self.data, metadata=footer(self.data)) as file:
+                for batch in file.iter_batches(BATCH, [self.group], names, use_threads=False):
+                    yield batch.select(names)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows that are read when they are asked for, in the order of files and lines.
@@ -31,11 +76,37 @@ class Table:
     schema : Arrow schema
     source : str
         What messages call it.
+    files : tuple of Path
+        Where they lie; none in memory and on standard input.
     """
 
     schema: pa.Schema
     source: str
     _data: Any
+    files: tuple[Path, ...] = ()
+
+    @classmethod
+    def of(cls, data: pa.Table) -> Table:
+        """A table in memory."""
+        return cls(data.schema, "the table", ds.dataset(data))
+
+    def pieces(self) -> list[Piece]:
+        """The table in parts that workers read by themselves; standard input is read at once."""
+        if not self.files:
+            data = self._data
+            whole = data.to_table() if isinstance(data, ds.Dataset) else data.read_all()
+            cuts = range(0, whole.num_rows, 8 * BATCH)
+            return [
+                Piece(part, self.schema, n_rows=part.num_rows)
+                for part in (whole.slice(cut, 8 * BATCH) for cut in cuts)
+            ]
+        if ENDINGS[self.files[0].suffix.lower()] == "csv":
+            return [Piece(file, self.schema) for file in self.files]
+        return [
+            Piece(file, self.schema, i, footer(file).row_group(i).num_rows)
+            for file in self.files
+            for i in range(footer(file).num_row_groups)
+        ]
 
     @property
     def names(self) -> list[str]:
@@ -121,7 +192,44 @@ def open_table(
             f"the table must be readable; got {name!r}: {reason}. Write it again."
         ) from None
     _refuse_twice(data.schema.names, name)
-    return Table(data.schema, name, data)
+    return Table(data.schema, name, data, tuple(file.absolute() for file in files))
+
+
+@lru_cache(maxsize=64)
+def _footer_at(path: Path, size: int, changed: int) -> pq.FileMetaData:
+    return pq.read_metadata(path)
+
+
+def footer(path: Path) -> pq.FileMetaData:
+    """Where a Parquet file keeps what; it grows with the file, so it is read once."""
+    state = path.stat()
+    return _footer_at(path, state.st_size, state.st_mtime_ns)
+
+
+def plain(values: Any) -> Any:
+    """A column without dictionary or views; TypeError where it is nested.
+
+    A dictionary lists values as they first came up in the table, and keeps those of rows that are
+    dropped; Arrow cannot gather from views, in which polars hands out text.
+    """
+    kind = values.type
+    if pa.types.is_dictionary(kind):
+        if isinstance(values, pa.ChunkedArray):
+            chunks = [plain(part) for part in values.chunks]
+            return pa.chunked_array(chunks, type=plain_type(kind))
+        flat = plain(values.dictionary)
+        return pa.DictionaryArray.from_arrays(values.indices, flat).dictionary_decode()
+    return values if kind == (flat := plain_type(kind)) else values.cast(flat)
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """The type that `plain` gives."""
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_nested(kind):
+        raise TypeError("nested")
+    views = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    return views.get(kind, kind)
 
 
 def _refuse_twice(names: Sequence[str], source: str) -> None:

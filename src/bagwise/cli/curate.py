@@ -89,7 +89,7 @@ def release_command(
         budget=budget,
         step=step,
         paper=paper,
-        progress=bar("Drawing noise"),
+        progress=bar,
     )
     said, book = made.statement, Ledger(path)
     account = book.dataset_of(said.charge)

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._disk import appearing, check_free
+from bagwise.engines.cluster import Clustering
+from bagwise.engines.engine import Engine
+from bagwise.engines.local import Local
 from bagwise.release import steps
-from bagwise.release.layout import Layout, check_bagging, lay_out
+from bagwise.release.layout import (
+    check_bagging,
+    draw_bags,
+    draw_shuffle,
+    keep_some,
+    sum_bags,
+)
 from bagwise.release.ledger import Charge, Ledger
+from bagwise.release.marks import Mark
 from bagwise.release.mechanism import Mechanism
 from bagwise.release.statement import Request, make_statement
 from bagwise.release.table import (
     column,
     feature_columns,
     is_source,
-    read_table,
+    look_over,
+    open_rows,
     refuse_copies,
-    responses,
 )
-from bagwise.release.write import write_bag_features, write_bags, write_rows, write_statistics
+from bagwise.release.write import write_bag_features, write_bags, write_statistics
 from bagwise.released import FILES, STATEMENT, Release
+from bagwise.tables import Table, is_number
 
-Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
+#: a title -> what wraps a loop to show how far it is
+Progress: TypeAlias = Callable[[str], Callable[[Iterable[Any]], Iterable[Any]]]
 
 
 def release(
@@ -51,7 +62,8 @@ def release(
     budget: float | None = None,
     step: float | None = None,
     paper: bool = False,
-    progress: Progress = iter,
+    engine: Engine | None = None,
+    progress: Progress = lambda title: iter,
 ) -> Release:
     """Release clipped, noisy means of a response over bags, with a statement of what that promises.
 
@@ -94,8 +106,12 @@ def release(
         Grid of the responses, a power of two; by default about a millionth of the bounds.
     paper : bool
         The noise that the paper prints, for experiments; it costs 2 epsilon.
+    engine : Engine
+        Where the work is done: by default this machine, a batch of rows at a time;
+        `bagwise.engines.spark.Spark` has one for a cluster. Files must then lie where its workers
+        can read them, and ``out`` where they can write.
     progress : callable
-        Wraps the draws of noise, to show a bar.
+        For the title of a stage, what wraps its loop to show a bar.
 
     Returns
     -------
@@ -133,42 +149,61 @@ def release(
     _refuse_ledger_in(folder, ledger)
     steps.reached("arguments checked")
 
-    table = read_table(rows, response)
-    numbers = responses(table, response)
+    engine = Local() if engine is None else engine
+    table = open_rows(rows, response)
     _refuse_roles(table, response, user, names)
     stay = [response] if user is None else [response, user]
-    chosen = feature_columns(table, stay, names, columns, features)
-    refuse_copies(table, [*names, *chosen], numbers, _bounds(bounds, table.num_rows))
+    others = [*names, *stay[1:], *_averaged(table, stay, columns, features)]
+    pieces, look = look_over(table, engine, response, others, progress("Looking at responses"))
+    for name in {*names, *stay} & look.missing:
+        got = "missing ones"
+        _check.refuse(f"column {name!r}", "an id in every row", got, "Name those rows")
+    chosen = feature_columns(table, stay, names, columns, features, look.missing)
+    refuse_copies(pieces, response, [*names, *chosen], _bounds(bounds, look.n_rows))
     request = Request(response, user, names, features, chosen)
     steps.reached("table read")
 
     book = Ledger(ledger) if ledger is not None and not isinstance(ledger, Ledger) else ledger
-    layout = lay_out(table, names, bag_size, user, mechanism.rows_per_user)
+    shuffle, kept = draw_shuffle(look.n_rows), None
+    if user is not None:
+        counted = progress("Counting users")(pieces)
+        kept = keep_some(engine, table, counted, shuffle, user, mechanism.rows_per_user)
+    layout = draw_bags(shuffle, kept, bag_size)
+    steps.reached("bags drawn")
+
+    limits = _bounds(bounds, layout.n_rows)
+    mechanism = Mechanism.of(limits, epsilon, max_rows_per_user, step, paper)
+    added = progress("Summing responses")(pieces)
+    layout, sums = sum_bags(engine, table, added, layout, names, response, mechanism)
     if layout.sizes.min() < least:
         got = f"one of {layout.sizes.min()} rows with min_bag_size={least}"
         _check.refuse("bags", "large enough", got, "Merge small ones first")
-    steps.reached("bags drawn")
-
-    limits = _bounds(bounds, len(layout.order))
-    mechanism = Mechanism.of(limits, epsilon, max_rows_per_user, step, paper)
-    sums = mechanism.sums(numbers[layout.order], layout.sizes)
     # Calibrates the noise too: what OpenDP may refuse, it refuses before a charge.
     scales = mechanism.noise_scales(layout.sizes)
     steps.reached("responses summed")
 
     with appearing(folder, steps.reached) as place:
         steps.reached("folder made")
-        _write_features(place, request, table, layout)
+        clustered = place if features == "rows" else place / ".rows"
+        if features != "none":
+            clustered.mkdir(exist_ok=True)
+            schema = pa.schema([table.schema.field(name) for name in chosen])
+            moved = progress("Putting rows together")(pieces)
+            engine.cluster(Clustering.of(layout, schema, clustered), moved)
+        if features == "means":
+            write_bag_features(place, clustered, chosen, layout, engine)
         steps.reached("features written")
-        charge = _pay(book, numbers, mechanism, request, budget, rows)
+        charge = _pay(book, look.mark, mechanism, request, budget, rows)
         # What follows is paid for; before, nothing was drawn.
-        means = mechanism.noisy_means(sums, layout.sizes, progress)
+        drawn = progress("Drawing noise")
+        means = mechanism.noisy_means(sums, layout.sizes, drawn, engine.map)
         steps.reached("noise drawn")
         write_bags(place, layout, means, scales)
         if features == "statistics":
-            write_statistics(place, table.select(chosen), layout, means)
+            write_statistics(place, clustered, chosen, layout, means, engine)
+        shutil.rmtree(place / ".rows", ignore_errors=True)
         steps.reached("means written")
-        statement = make_statement(request, table.num_rows, layout, mechanism, charge, place)
+        statement = make_statement(request, layout, mechanism, charge, place, engine.package)
         (place / STATEMENT).write_text(statement.to_json())
         steps.reached("statement written")
     steps.reached("release done")
@@ -193,7 +228,18 @@ def _bounds(bounds: Any, n_rows: int) -> Any:
     return -half, half
 
 
-def _refuse_roles(table: pa.Table, response: str, user: str | None, bags: list[str]) -> None:
+def _averaged(
+    table: Table, stay: Sequence[str], columns: Sequence[str] | None, features: str
+) -> list[str]:
+    """Columns of numbers that will be averaged, and so must be there in every row."""
+    if features not in ("means", "statistics"):
+        return []
+    asked = table.names if columns is None else [columns] if isinstance(columns, str) else columns
+    known = [name for name in asked if name in table.names and name not in stay]
+    return [name for name in known if is_number(table.schema.field(name).type)]
+
+
+def _refuse_roles(table: Table, response: str, user: str | None, bags: list[str]) -> None:
     """Refuse columns that are missing, or that would have to leave and stay at once."""
     if user is not None:
         column(table, user, "user")
@@ -206,18 +252,9 @@ def _refuse_roles(table: pa.Table, response: str, user: str | None, bags: list[s
             _check.refuse("bags", rule, f"{name!r}", "Those stay home: name another")
 
 
-def _write_features(place: Path, request: Request, table: pa.Table, layout: Layout) -> None:
-    """What leaves of the features and does not need the means."""
-    features = table.select(request.columns)
-    if request.features == "rows":
-        write_rows(place, features, layout)
-    elif request.features == "means":
-        write_bag_features(place, features, layout)
-
-
 def _pay(
     book: Ledger | None,
-    numbers: NDArray[np.float64],
+    mark: Mark,
     mechanism: Mechanism,
     request: Request,
     budget: float | None,
@@ -231,4 +268,4 @@ def _pay(
         first = rows[0] if isinstance(rows, list | tuple) else rows
         name = f"{Path(first).name}:{name}"
     unit = "label" if request.user is None else f"user:{request.user}"
-    return book.charge(book.fingerprint(numbers), mechanism.cost, budget, name, unit)
+    return book.charge(book.fingerprint_of(mark), mechanism.cost, budget, name, unit)

@@ -1,9 +1,10 @@
-"""Which rows leave and in which bag: drawn or grouped without a look at any response."""
+"""Which rows leave and in which bag, and the exact sum of each: one pass, on any engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,32 +12,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import _check
-from bagwise.bags import Bags
+from bagwise.engines.engine import Engine
+from bagwise.engines.layout import Kept, Layout, Permutation, ids, placed
+from bagwise.release.mechanism import Mechanism
+from bagwise.release.table import floats
 from bagwise.released import BAG_COLUMNS
+from bagwise.tables import Piece, Table, plain_type
 
 Integers: TypeAlias = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which rows leave, in which order, and where a bag ends and the next begins.
-
-    Attributes
-    ----------
-    order : int ndarray
-        Rows of the table, bag after bag, at random within a bag: the order of a table may tell of
-        its responses.
-    sizes : int ndarray of shape (n_bags,)
-    ids : Arrow array of shape (n_bags,)
-        What each bag is called.
-    labels : Arrow table with n_bags rows
-        The values that make a bag, where several columns do.
-    """
-
-    order: Integers
-    sizes: Integers
-    ids: pa.Array
-    labels: pa.Table
 
 
 def check_bagging(bags: Any, bag_size: int | None, least: int) -> list[str]:
@@ -63,59 +46,127 @@ def check_bagging(bags: Any, bag_size: int | None, least: int) -> list[str]:
     return list(names)
 
 
-def lay_out(
-    table: pa.Table, names: list[str], bag_size: int | None, user: str | None, cap: int
-) -> Layout:
-    """Shuffle rows, drop those past the cap of their user, and put bags together.
+def draw_shuffle(n_rows: int) -> Permutation:
+    """A shuffle of the rows.
+
+    From the entropy of the system, never a seed: who knew it could put rows back in the table's
+    order.
+    """
+    return Permutation.draw(n_rows, np.random.default_rng())
+
+
+def keep_some(
+    engine: Engine, table: Table, pieces: Iterable[Piece], shuffle: Permutation, user: str, cap: int
+) -> Kept:
+    """The first ``cap`` rows of each user in the shuffled table."""
+    schema = pa.schema([("user", plain_type(table.schema.field(user).type)), ("place", pa.int64())])
+    task = partial(_users, shuffle=shuffle, user=user, schema=schema)
+    return Kept.of(shuffle.n, engine.first_places(task, pieces, schema, cap))
+
+
+def _users(
+    piece: Piece, shuffle: Permutation, user: str, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    for table, places in placed(piece, shuffle, None, [user]):
+        users = ids(table[user]).combine_chunks()
+        yield pa.record_batch([users, pa.array(places)], schema=schema)
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """A task: the bag and the clipped response, in steps, of each row that takes part.
+
+    Attributes
+    ----------
+    layout : Layout
+        With bags drawn at random, or none yet where columns name them.
+    mechanism : Mechanism
+    response : str
+    names : list of str
+        Columns that make a bag; none when bags are drawn.
+    schema : Arrow schema
+        Of what it gives.
+    """
+
+    layout: Layout
+    mechanism: Mechanism
+    response: str
+    names: list[str]
+    schema: pa.Schema
+
+    def __call__(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        """Batches of a piece."""
+        wanted = list(dict.fromkeys([self.response, *self.names]))
+        layout = self.layout
+        for table, places in placed(piece, layout.shuffle, layout.kept, wanted):
+            steps = pa.array(self.mechanism.quantise(floats(table[self.response])))
+            keys = [ids(table[name]).combine_chunks() for name in self.names]
+            keys = keys or [pa.array(layout.bags(table, places))]
+            yield pa.record_batch([*keys, steps], schema=self.schema)
+
+
+def draw_bags(shuffle: Permutation, kept: Kept | None, bag_size: int | None) -> Layout:
+    """Bags of this size or a little more, for what is left over is spread; or none as yet."""
+    n = shuffle.n if kept is None else kept.count
+    if bag_size is None:
+        return Layout(shuffle, kept, np.zeros(0, dtype=np.int64), pa.array([]), pa.table({}))
+    if bag_size > n:
+        got = f"bag_size={bag_size}, n_rows={n}"
+        _check.refuse("bag_size", "at most n_rows", got, "Choose a smaller bag_size")
+    m = n // int(bag_size)
+    size, larger = divmod(n, m)
+    sizes = np.full(m, size, dtype=np.int64)
+    sizes[:larger] += 1
+    return Layout(shuffle, kept, sizes, pa.array(np.arange(m)), pa.table({}))
+
+
+def sum_bags(
+    engine: Engine,
+    table: Table,
+    pieces: Iterable[Piece],
+    layout: Layout,
+    names: list[str],
+    response: str,
+    mechanism: Mechanism,
+) -> tuple[Layout, Integers]:
+    """The layout with its bags, and their exact sums in steps.
 
     Parameters
     ----------
-    table : Arrow table
+    engine : Engine
+    table : Table
+    pieces : iterable of Piece
+    layout : Layout
+        From `draw_bags`; where ``names`` make the bags, they are found here.
     names : list of str
-        Columns that make a bag; where there are none,
-    bag_size : int
-        rows are drawn for bags of this size or a little more.
-    user : str or None
-    cap : int
-        Rows of a user that stay, drawn at random.
+    response : str
+    mechanism : Mechanism
     """
-    # Entropy of the system, never a seed: who knew it could put rows back in the table's order.
-    order = np.random.default_rng().permutation(table.num_rows)
-    if user is not None:
-        order = _capped(_ids(table, user), order, cap)
-    n = len(order)
-    if bag_size is not None:
-        if bag_size > n:
-            got = f"bag_size={bag_size}, n_rows={n}"
-            _check.refuse("bag_size", "at most n_rows", got, "Choose a smaller bag_size")
-        m = n // int(bag_size)
-        return Layout(order, np.diff(np.arange(m + 1) * n // m), pa.array(range(m)), pa.table({}))
-    for name in names:
-        _ids(table, name)
-    # Numbered as they come up in the shuffled rows, so not even the order of bags is the table's.
-    groups = Bags(Bags.from_groups(table, names).codes[order])
-    order = order[np.argsort(groups.codes, kind="stable")]
-    sizes = groups.sizes.astype(np.int64)
-    labels = table.select(names).take(order[np.cumsum(sizes) - sizes])
-    if len(names) == 1:
-        return Layout(order, sizes, labels[names[0]].combine_chunks(), pa.table({}))
-    return Layout(order, sizes, pa.array(range(len(sizes))), labels)
-
-
-def _ids(table: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column of ids, none of them missing."""
-    values = table[name]
-    is_float = pa.types.is_floating(values.type)
-    if values.null_count or (is_float and np.isnan(values.to_numpy()).any()):
-        _check.refuse(f"column {name!r}", "an id in every row", "missing ones", "Name those rows")
-    return values
-
-
-def _capped(users: pa.ChunkedArray, order: Integers, cap: int) -> Integers:
-    """Rows of ``order`` that are among the first ``cap`` of their user."""
-    codes = Bags(users).codes[order]
-    by_user = np.argsort(codes, kind="stable")
-    sizes = np.bincount(codes)
-    place = np.empty(len(order), dtype=np.int64)
-    place[by_user] = np.arange(len(order)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return order[place < cap]
+    kinds = [(n, plain_type(table.schema.field(n).type)) for n in names]
+    # A column of the table may itself be called "steps".
+    keys = [f"key{i}" for i in range(len(names))] or ["key0"]
+    key_types = [kind for _, kind in kinds] or [pa.int64()]
+    schema = pa.schema([*zip(keys, key_types, strict=True), ("steps", pa.int64())])
+    task = Quantised(layout, mechanism, response, names, schema)
+    found = engine.totals(task, pieces, schema, keys, steps_sum="sum")
+    if names:
+        # Bags leave in an order of their own, which tells nothing of the table's.
+        found = found.take(np.random.default_rng().permutation(len(found)))
+        labels = pa.table(
+            [
+                found[key].cast(kind).combine_chunks()
+                for key, (_, kind) in zip(keys, kinds, strict=True)
+            ],
+            names=names,
+        )
+        sizes = found["size"].to_numpy().astype(np.int64)
+        called = labels[names[0]].combine_chunks() if len(names) == 1 else None
+        called = pa.array(np.arange(len(found))) if called is None else called
+        layout = Layout(layout.shuffle, layout.kept, sizes, called, labels)
+    else:
+        found = found.sort_by("key0")
+        if not np.array_equal(found["size"].to_numpy(), layout.sizes):
+            got = "a table that changed while it was read"
+            _check.refuse("rows", "the same from first to last", got, "Start again")
+    mechanism.check_sizes(int(layout.sizes.max()))
+    return layout, found["steps_sum"].to_numpy().astype(np.int64)

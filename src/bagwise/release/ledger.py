@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from bagwise import _check
 from bagwise.release import steps
 from bagwise.release.journal import FIELDS, Journal
+from bagwise.release.marks import Mark, mark
 
 # Sums are exact to 50 digits, and past them too large rather than too small.
 EXACT = Context(prec=50, rounding=ROUND_UP)
@@ -147,15 +148,13 @@ class Ledger:
         return self._journal.path
 
     def fingerprint(self, responses: NDArray[Any]) -> str:
-        """Keyed digest of the responses that does not depend on their order, type or file.
+        """Keyed digest of the responses that does not depend on their order, type or file."""
+        return self.fingerprint_of(mark(responses))
 
-        Single precision, so that a column saved as float32 is known again.
-        """
-        with np.errstate(over="ignore"):
-            values = np.sort(np.asarray(responses, dtype="<f4"))
-        # −0.0 and 0.0 are one response.
-        values += np.float32(0)
-        return hashlib.blake2b(values.data, key=self._journal.key, digest_size=32).hexdigest()
+    def fingerprint_of(self, total: Mark) -> str:
+        """The same, from the sum of the marks of their parts."""
+        data = total.astype("<u8").tobytes()
+        return hashlib.blake2b(data, key=self._journal.key, digest_size=32).hexdigest()
 
     def charge(
         self,
@@ -286,9 +285,9 @@ class Ledger:
         rows = connection.execute(
             "SELECT kind, dataset, amount, name, unit, fingerprint FROM entries ORDER BY entry"
         )
-        for kind, handle, amount, name, unit, mark in rows:
+        for kind, handle, amount, name, unit, found in rows:
             if kind == "dataset":
-                known[handle], marks[mark] = Dataset(handle, name, unit, Decimal(amount)), handle
+                known[handle], marks[found] = Dataset(handle, name, unit, Decimal(amount)), handle
             elif kind == "budget":
                 known[handle] = replace(known[handle], budget=Decimal(amount))
             elif kind == "release":

@@ -19,9 +19,7 @@ Messages never hold a response, a row number tied to one, or anything computed f
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -31,9 +29,13 @@ from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._extras import need
+from bagwise._parallel import on_threads
 
 Integers: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
+Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
+#: (task, items) -> what the task gives for each, in their order
+Workers: TypeAlias = Callable[[Callable[[int], Integers], Iterable[int]], Iterable[Integers]]
 # Binary digits between the bounds: rounding moves a response by less than a millionth of them.
 DIGITS = 20
 # Sums stay far from the ends of int64, and so does noise: it exceeds 64 scales once in e⁶⁴ draws.
@@ -176,7 +178,8 @@ class Mechanism:
         low, high = self.units
         # Clip first: a huge response has no place on the grid, but a bound has.
         clipped = np.clip(values, low * self.step, high * self.step)
-        whole: Integers = np.rint(clipped / self.step).astype(np.int64)
+        # Half a step goes up, here and in any language.
+        whole: Integers = np.floor(clipped / self.step + 0.5).astype(np.int64)
         return whole
 
     def check_sizes(self, largest: int) -> None:
@@ -194,19 +197,28 @@ class Mechanism:
         self,
         sums: Integers,
         sizes: Integers,
-        progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+        progress: Progress = iter,
+        workers: Workers = on_threads,
     ) -> FloatArray:
         """Means over bags from their exact sums: the noisy sum, back in units, over the size."""
-        return self.add_noise(sums, progress) * self.step / sizes
+        return self.add_noise(sums, progress, workers) * self.step / sizes
 
     def noise_scales(self, sizes: Integers) -> FloatArray:
         """Scale of the noise on each bag's mean, in the units of the response."""
         return self.scale * self.step / sizes
 
+    def draw(self, count: int) -> Integers:
+        """Noise for so many bags, in steps; it knows nothing of them."""
+        return np.array(self._calibrated[1](np.zeros(count, dtype=np.int64)), dtype=np.int64)
+
     def add_noise(
-        self, sums: Integers, progress: Callable[[Iterable[Any]], Iterable[Any]] = iter
+        self, sums: Integers, progress: Progress = iter, workers: Workers = on_threads
     ) -> Integers:
-        """Noisy sums, in steps; a fresh draw for every bag of every call."""
+        """Noisy sums, in steps; a fresh draw for every bag of every call.
+
+        Workers draw noise and see no sum; each value is added to one sum, here, once. What a worker
+        draws again, because its first answer was lost, is as if the first had never been.
+        """
         if not math.isfinite(self.epsilon):
             return sums.copy()
         if self.test_seed is not None:
@@ -214,9 +226,10 @@ class Mechanism:
             chance = -math.expm1(-1 / self.scale)
             draws = np.random.default_rng(self.test_seed).geometric(chance, (2, len(sums)))
             return np.asarray(sums + draws[0] - draws[1])
-        draw = self._calibrated[1]
-        chunks = [sums[i : i + CHUNK] for i in range(0, len(sums), CHUNK)]
-        # OpenDP lets go of Python's lock while it draws, so threads use every core.
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            noisy = progress([pool.submit(draw, chunk) for chunk in chunks])
-            return np.concatenate([np.array(part.result(), dtype=np.int64) for part in noisy])
+        counts = [min(CHUNK, len(sums) - i) for i in range(0, len(sums), CHUNK)]
+        noise = np.concatenate(list(workers(self.draw, progress(counts))))
+        return np.asarray(sums + noise)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without OpenDP's handle, which each process makes for itself."""
+        return {name: value for name, value in vars(self).items() if name != "_calibrated"}

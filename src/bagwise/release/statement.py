@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from bagwise.release.layout import Layout
+from bagwise.engines.layout import Layout
 from bagwise.release.ledger import Charge
 from bagwise.release.mechanism import Mechanism
 from bagwise.released import BAGS, FILES, file_mark
@@ -38,11 +38,11 @@ class Request:
 
 def make_statement(
     request: Request,
-    n_rows: int,
     layout: Layout,
     mechanism: Mechanism,
     charge: Charge | None,
     folder: Path,
+    engine: str,
 ) -> Statement:
     """The statement of a release whose other files lie in ``folder``."""
     names = [BAGS, FILES[request.features]]
@@ -59,8 +59,8 @@ def make_statement(
         step=mechanism.step,
         scale=mechanism.scale,
         paper=mechanism.paper,
-        n_rows=len(layout.order),
-        n_dropped=n_rows - len(layout.order),
+        n_rows=layout.n_rows,
+        n_dropped=layout.shuffle.n - layout.n_rows,
         n_bags=len(layout.sizes),
         smallest_bag=int(layout.sizes.min()),
         largest_bag=int(layout.sizes.max()),
@@ -70,15 +70,15 @@ def make_statement(
         ledger=None if charge is None else charge.ledger,
         charge=None if charge is None else charge.token,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions=_versions(),
+        versions=_versions(engine),
         files={name: file_mark(folder / name) for name in names if name is not None},
     )
 
 
-def _versions() -> dict[str, str]:
+def _versions(engine: str) -> dict[str, str]:
     """Versions of what took part."""
     found = {"python": platform.python_version()}
-    for name in ("bagwise", "opendp", "numpy", "pyarrow"):
+    for name in ("bagwise", "opendp", "numpy", "pyarrow", engine):
         # Plain means are released without OpenDP.
         with suppress(PackageNotFoundError):
             found[name] = version(name)

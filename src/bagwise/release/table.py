@@ -1,4 +1,4 @@
-"""The curator's table: read, and refused before anything is charged.
+"""The curator's table: looked at a piece at a time, and refused before anything is charged.
 
 Libraries quote cells in their messages. None of those messages leaves this module: an error is
 raised anew, outside the handler of the first, so that no chain of tracebacks shows a value.
@@ -7,19 +7,27 @@ raised anew, outside the handler of the first, so that no chain of tracebacks sh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from os import PathLike
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import _check
-from bagwise.tables import ENDINGS, files_of, is_number, open_table
+from bagwise.engines.engine import Engine
+from bagwise.release.marks import Mark, mark
+from bagwise.tables import ENDINGS, Piece, Table, files_of, is_number, open_table, plain, plain_type
 
 FloatArray: TypeAlias = NDArray[np.float64]
+Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
+Found = TypeVar("Found")
 # Rows that tell a copy of the response from another column, and how far beyond chance it agrees.
 GLANCE, ALIKE = 10_000, 0.9
+# Pieces of the table that such rows are taken from.
+GLANCES = 16
 
 
 def is_source(rows: Any) -> bool:
@@ -28,10 +36,10 @@ def is_source(rows: Any) -> bool:
     return all(isinstance(one, str | PathLike) for one in (rows if many else [rows]))
 
 
-def read_table(rows: Any, response: str = "") -> pa.Table:
-    """Rows as an Arrow table: from CSV or Parquet files, a data frame or a mapping of columns."""
+def open_rows(rows: Any, response: str = "") -> Table:
+    """Rows as a table: CSV or Parquet files, a data frame or a mapping of columns."""
     if is_source(rows):
-        return _checked(_read_files(rows, response))
+        return _checked(_open_files(rows, response))
     if isinstance(rows, Mapping):
         rows = dict(rows)
     elif not hasattr(rows, "__arrow_c_stream__"):
@@ -43,10 +51,12 @@ def read_table(rows: Any, response: str = "") -> pa.Table:
     )
     if table is None:
         _check.refuse("rows", "columns of one type and length", _culprit(rows), "Mend it first")
-    return _checked(table)
+    if len(set(table.column_names)) < table.num_columns:
+        _refuse_twice()
+    return _checked(Table.of(table))
 
 
-def _read_files(source: Any, response: str) -> pa.Table:
+def _open_files(source: Any, response: str) -> Table:
     """The table in files, folders or globs, or on standard input."""
     sources = [str(one) for one in (source if isinstance(source, list | tuple) else [source])]
     files = [file for one in sources if one != "-" for file in files_of(one)]
@@ -56,24 +66,25 @@ def _read_files(source: Any, response: str) -> pa.Table:
     # What the system says of a file that is not there holds no cell; what readers say may.
     for file in files:
         file.open("rb").close()
-    # In CSV a response is a number though its first lines look whole; failing that, it is guessed.
-    table = _quietly(_read_whole, sources, {response: pa.float64()})
-    if table is None and sources != ["-"]:
-        table = _quietly(_read_whole, sources, {})
+    # In CSV a response is a number though its first lines look whole.
+    table = _quietly(open_table, sources, {response: pa.float64()})
     if table is None:
-        got = f"{', '.join(sources[:3])}, which cannot be read as one table"
-        remedy = "Write it again, of one kind, with one type a column"
-        _check.refuse("rows", "of readable files", got, remedy)
+        _refuse_unreadable(", ".join(sources[:3]))
     return table
 
 
-def _read_whole(sources: list[str], types: dict[str, pa.DataType]) -> pa.Table:
-    """All rows of all files."""
-    table = open_table(sources, types)
-    return pa.concat_tables([table.schema.empty_table(), *table.batches()])
+def _refuse_unreadable(source: str) -> NoReturn:
+    got = f"{source}, which cannot be read as one table"
+    _check.refuse(
+        "rows", "of readable files", got, "Write it again, of one kind, one type a column"
+    )
 
 
-def _quietly(task: Callable[..., Any], *arguments: Any) -> Any:
+def _refuse_twice() -> None:
+    _check.refuse("rows", "of columns with different names", "one name twice", "Rename one")
+
+
+def _quietly(task: Callable[..., Found], *arguments: Any) -> Found | None:
     """What ``task`` gives, or None: what went wrong may quote a response."""
     try:
         return task(*arguments)
@@ -89,81 +100,116 @@ def _culprit(rows: Any) -> str:
     return "others"
 
 
-def _checked(table: pa.Table) -> pa.Table:
-    """The table in plain columns, when it has rows and each column a name of its own."""
-    if len(set(table.column_names)) < table.num_columns:
-        _check.refuse("rows", "of columns with different names", "one name twice", "Rename one")
-    if not table.num_rows:
-        _check.refuse("rows", "of at least one row", "none", "Check the file")
-    columns = []
-    for name in table.column_names:
-        plain = _quietly(_plain, table[name])
-        if plain is None:
-            got = f"{table[name].type} in column {name!r}"
+def _checked(table: Table) -> Table:
+    """The table, when its columns are not nested."""
+    for field in table.schema:
+        if _quietly(plain_type, field.type) is None:
+            got = f"{field.type} in column {field.name!r}"
             _check.refuse("rows", "of plain columns", got, "Unpack or leave it out")
-        columns.append(plain)
-    # Names alone: what a maker noted in the schema could be anything.
-    return pa.table(columns, names=table.column_names)
+    return table
 
 
-def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without nesting, dictionary or views.
-
-    A dictionary lists values as they first came up in the table, and keeps those of rows that are
-    dropped; Arrow cannot gather from views, in which polars hands out text.
-    """
-    kind = values.type
-    if pa.types.is_dictionary(kind):
-        chunks = [
-            pa.DictionaryArray.from_arrays(part.indices, _flat(part.dictionary)).dictionary_decode()
-            for part in values.chunks
-        ]
-        return pa.chunked_array(chunks, type=_flat(pa.array([], kind.value_type)).type)
-    return _flat(values)
-
-
-def _flat(values: Any) -> Any:
-    """Values that are not nested, views as what they show."""
-    if pa.types.is_nested(values.type):
-        raise TypeError("nested")
-    if values.type == pa.string_view():
-        return values.cast(pa.large_string())
-    return values.cast(pa.large_binary()) if values.type == pa.binary_view() else values
-
-
-def column(table: pa.Table, name: Any, role: str) -> pa.ChunkedArray:
-    """A column by name."""
-    if name not in table.column_names:
-        some = ", ".join(table.column_names[:10])
-        more = ", …" if table.num_columns > 10 else ""
+def column(table: Table, name: Any, role: str) -> pa.DataType:
+    """The type of a column by name."""
+    if name not in table.names:
+        some = ", ".join(table.names[:10])
+        more = ", …" if len(table.names) > 10 else ""
         _check.refuse(role, "a column of the table", f"{name!r}", f"It has {some}{more}")
-    return table[name]
+    return table.schema.field(name).type
 
 
-def responses(table: pa.Table, name: str) -> FloatArray:
-    """The response as numbers, all finite; what is wrong with it is told without a value or row."""
-    values = column(table, name, "response")
-    if not is_number(values.type):
+@dataclass(frozen=True)
+class Look:
+    """What one pass over a table tells.
+
+    Attributes
+    ----------
+    n_rows : int
+    mark : ndarray
+        What the responses are known again by.
+    missing : frozenset of str
+        Columns with missing values, or with infinite ones where they are floating-point numbers.
+    """
+
+    n_rows: int
+    mark: Mark
+    missing: frozenset[str]
+
+    def __add__(self, other: Look) -> Look:
+        return Look(
+            self.n_rows + other.n_rows, self.mark + other.mark, self.missing | other.missing
+        )
+
+
+def look_at(piece: Piece, response: str, others: Sequence[str]) -> Look | None:
+    """One pass over a piece; None where it cannot be read."""
+    return _quietly(_look_at, piece, response, others)
+
+
+def _look_at(piece: Piece, response: str, others: Sequence[str]) -> Look:
+    found = Look(0, mark(np.zeros(0)), frozenset())
+    for batch in piece.batches(list(dict.fromkeys([response, *others]))):
+        missing = {name for name in batch.schema.names if not _whole(batch[name])}
+        values = floats(batch[response])
+        known = mark(values) if response not in missing else found.mark
+        found += Look(batch.num_rows, known, frozenset(missing))
+    return found
+
+
+def look_over(
+    table: Table, engine: Engine, response: str, others: Sequence[str], progress: Progress
+) -> tuple[list[Piece], Look]:
+    """The pieces of a table with their places in it, and what one pass over them tells."""
+    kind = plain_type(column(table, response, "response"))
+    pieces = _quietly(table.pieces)
+    if pieces is None:
+        _refuse_unreadable(table.source)
+    if pieces and not is_number(kind):
         remedy = "Turn responses into numbers first"
-        _check.refuse("the response", "a column of numbers", f"{values.type} values", remedy)
-    if values.null_count or not np.isfinite(numbers := _floats(values)).all():
+        _check.refuse("the response", "a column of numbers", f"{kind} values", remedy)
+    task = partial(look_at, response=response, others=others)
+    looks = []
+    for one in engine.map(task, progress(pieces)):
+        if one is None:
+            _refuse_text(table, response)
+            _refuse_unreadable(table.source)
+        looks.append(one)
+    total = reduce(Look.__add__, looks, Look(0, mark(np.zeros(0)), frozenset()))
+    if not total.n_rows:
+        _check.refuse("rows", "of at least one row", "none", "Check the file")
+    if response in total.missing:
         remedy = "Drop those rows by a rule of your own"
         _check.refuse("the response", "finite in every row", "missing or infinite ones", remedy)
-    return numbers
+    counts = [one.n_rows for one in looks]
+    firsts = np.cumsum([0, *counts]).tolist()
+    found = [
+        replace(piece, n_rows=count, first=first)
+        for piece, count, first in zip(pieces, counts, firsts, strict=False)
+    ]
+    return [piece for piece in found if piece.n_rows], total
+
+
+def _refuse_text(table: Table, response: str) -> None:
+    """Refuse a CSV column of responses that reads well, but as something else than numbers."""
+    guessed = _quietly(open_table, table.files) if table.files else None
+    if guessed is not None and not is_number(kind := guessed.schema.field(response).type):
+        remedy = "Turn responses into numbers first"
+        _check.refuse("the response", "a column of numbers", f"{kind} values", remedy)
 
 
 def feature_columns(
-    table: pa.Table,
+    table: Table,
     stay: Iterable[str],
     bag_columns: Sequence[str],
     columns: Sequence[str] | None,
     features: str,
+    missing: Iterable[str],
 ) -> list[str]:
     """The columns that leave as features.
 
     Parameters
     ----------
-    table : Arrow table
+    table : Table
     stay : iterable of str
         Columns that stay home: the response, the user.
     bag_columns : sequence of str
@@ -172,13 +218,20 @@ def feature_columns(
         Those asked for; None asks for all that will do.
     features : {"rows", "means", "statistics", "none"}
         Means and statistics need finite numbers.
+    missing : iterable of str
+        Columns with missing or infinite values.
     """
     if features == "none":
         return []
     averaged = features != "rows"
-    ids = {name for name in bag_columns if name == "bag" or (averaged and not _finite(table, name))}
+
+    def fits(name: str) -> bool:
+        kind = plain_type(table.schema.field(name).type)
+        return not averaged or (is_number(kind) and name not in missing)
+
+    ids = {name for name in bag_columns if name == "bag" or not fits(name)}
     if columns is None:
-        chosen = [name for name in table.column_names if name not in {*stay, *ids}]
+        chosen = [name for name in table.names if name not in {*stay, *ids}]
     else:
         chosen = list(dict.fromkeys([columns] if isinstance(columns, str) else columns))
     for name in chosen:
@@ -188,7 +241,7 @@ def feature_columns(
             _check.refuse("columns", "columns that may leave", f"{name!r}", remedy)
         if name == "bag":
             _check.refuse("columns", "named otherwise than 'bag'", "'bag'", "Rename it")
-        if averaged and not _finite(table, name):
+        if not fits(name):
             remedy = "Encode it, or name the columns to release"
             _check.refuse("columns", "finite numbers for this", f"{name!r}", remedy)
     if not chosen:
@@ -197,7 +250,7 @@ def feature_columns(
 
 
 def refuse_copies(
-    table: pa.Table, names: Iterable[str], numbers: FloatArray, bounds: tuple[float, float]
+    pieces: Sequence[Piece], response: str, names: Iterable[str], bounds: tuple[float, float]
 ) -> None:
     """Refuse columns that would release the response under another name.
 
@@ -206,14 +259,30 @@ def refuse_copies(
     beside a filled or clipped one, a copy in single precision or as text. A glance over ten
     thousand rows tells.
     """
-    glance = slice(None, None, -(-len(numbers) // GLANCE))
-    rows = np.arange(len(numbers))[glance]
-    response = np.clip(numbers[glance], *bounds)
-    for name in dict.fromkeys(names):
-        values = _quietly(_floats, table[name].take(rows))
-        if values is not None and _agreement(np.clip(values, *bounds), response) > ALIKE:
+    some = pieces[:: -(-len(pieces) // GLANCES)]
+    others = [name for name in dict.fromkeys(names) if name != response]
+    table = _quietly(_glance, some, [response, *others])
+    if table is None:
+        _refuse_unreadable("files")
+    values = np.clip(floats(table[response]), *bounds)
+    for name in others:
+        found = _quietly(floats, table[name])
+        if found is not None and _agreement(np.clip(found, *bounds), values) > ALIKE:
             remedy = "Leave it out: it would release the responses themselves"
             _check.refuse("columns that leave", "different from the response", f"{name!r}", remedy)
+
+
+def _glance(pieces: Sequence[Piece], names: Sequence[str]) -> pa.Table:
+    """Rows of these pieces, evenly spaced."""
+    parts = []
+    for piece in pieces:
+        every, first = -(-(piece.n_rows or 0) * len(pieces) // GLANCE), 0
+        for batch in piece.batches(names):
+            rows = np.arange(-first % every, batch.num_rows, every)
+            first += batch.num_rows
+            columns = [plain(values).take(pa.array(rows)) for values in batch.columns]
+            parts.append(pa.table(columns, list(names)))
+    return pa.concat_tables(parts)
 
 
 def _agreement(a: FloatArray, b: FloatArray) -> float:
@@ -229,16 +298,17 @@ def _agreement(a: FloatArray, b: FloatArray) -> float:
     return 0.0 if chance == 1 else float((alike - chance) / (1 - chance))
 
 
-def _finite(table: pa.Table, name: str) -> bool:
-    """Whether a column holds finite numbers and nothing else."""
-    values = table[name] if name in table.column_names else pa.chunked_array([[None]])
-    return (
-        is_number(values.type)
-        and not values.null_count
-        and bool(np.isfinite(_floats(values)).all())
-    )
+def _whole(values: pa.Array) -> bool:
+    """Whether a column has no missing value, and no infinite one."""
+    if values.null_count:
+        return False
+    values = plain(values)
+    return not (pa.types.is_floating(values.type) and not np.isfinite(values.to_numpy()).all())
 
 
-def _floats(values: pa.ChunkedArray) -> FloatArray:
+def floats(values: Any) -> FloatArray:
     """A column as float64, NaN where it is missing; ArrowInvalid where it is no number."""
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy())
+    found = plain(values).cast(pa.float64(), safe=False)
+    return np.asarray(
+        found.to_numpy(zero_copy_only=False) if isinstance(found, pa.Array) else found
+    )

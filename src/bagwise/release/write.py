@@ -1,10 +1,9 @@
-"""The files of a Release: features in row groups of whole bags, means, sums."""
+"""The files of a Release beside its rows: means of features, sums, the table of bags."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import reduce
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,68 +13,46 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bagwise.encoding import Encoder
-from bagwise.release.layout import Layout
-from bagwise.released import BAG_COLUMNS, BAGS, MEANS, ROWS, STATISTICS
-from bagwise.statistics import AggregateStatistics, sum_clustered
+from bagwise.engines.engine import Engine
+from bagwise.engines.layout import Layout
+from bagwise.released import BAG_COLUMNS, BAGS, MEANS, STATISTICS
+from bagwise.row_groups import RowGroup, find_groups, sum_row_group
 
 FloatArray: TypeAlias = NDArray[np.float64]
-# Rows of a row group, unless a bag is larger: what a reader holds at once.
-GROUP = 2**17
 
 
-def write_rows(folder: Path, features: pa.Table, layout: Layout) -> None:
-    """Features and bag of each row, bag after bag, no bag in two row groups."""
-    schema = pa.schema([("bag", layout.ids.type), *features.schema])
-    with pq.ParquetWriter(
-        folder / ROWS, schema, compression="zstd", write_page_checksum=True
-    ) as writer:
-        for first, stop, rows in _whole_bags(layout):
-            bag = layout.ids.take(
-                pa.array(np.repeat(np.arange(first, stop), layout.sizes[first:stop]))
-            )
-            group = features.take(rows)
-            writer.write_table(
-                pa.table([bag, *group.columns], schema=schema), row_group_size=len(rows)
-            )
+def write_bag_features(
+    place: Path, rows: Path, columns: list[str], layout: Layout, engine: Engine
+) -> None:
+    """Means of the features over bags, from clustered rows."""
+    encoder = Encoder(dict.fromkeys(columns))
+    groups = find_groups(rows, layout.ids, layout.sizes, np.zeros(len(layout.sizes)))
+    means = np.concatenate(list(engine.map(partial(_mean_features, encoder), groups)))
+    table = {"bag": layout.ids, **dict(zip(columns, means.T, strict=True))}
+    pq.write_table(pa.table(table), place / MEANS)
 
 
-def write_bag_features(folder: Path, features: pa.Table, layout: Layout) -> None:
-    """Means of the features over bags."""
-    encoder, parts = Encoder(dict.fromkeys(features.column_names)), []
-    for first, stop, rows in _whole_bags(layout):
-        sizes = layout.sizes[first:stop]
-        values = encoder.encode(features.take(rows))
-        sums = np.add.reduceat(values, np.cumsum(sizes) - sizes, axis=0)
-        parts.append(sums / sizes[:, None])
-    columns = dict(zip(features.column_names, np.concatenate(parts).T, strict=True))
-    pq.write_table(pa.table({"bag": layout.ids, **columns}), folder / MEANS)
+def _mean_features(encoder: Encoder, group: RowGroup) -> FloatArray:
+    """Of each bag of a row group."""
+    values = encoder.encode(group.read(list(encoder.columns)))
+    sums = np.add.reduceat(values, np.cumsum(group.sizes) - group.sizes, axis=0)
+    return np.asarray(sums / group.sizes[:, None])
 
 
-def write_statistics(folder: Path, features: pa.Table, layout: Layout, means: FloatArray) -> None:
+def write_statistics(
+    place: Path, rows: Path, columns: list[str], layout: Layout, means: FloatArray, engine: Engine
+) -> None:
     """A, W and c of the features with the noisy means: what was released, and nothing beside it."""
-    encoder, parts = Encoder(dict.fromkeys(features.column_names)), []
-    for first, stop, rows in _whole_bags(layout):
-        X = encoder.rows(features.take(rows))
-        parts.append(sum_clustered(X, means[first:stop], layout.sizes[first:stop]))
-    total = reduce(AggregateStatistics.__add__, parts)
-    replace(total, feature_names=encoder.names).save(folder / STATISTICS)
+    encoder = Encoder(dict.fromkeys(columns))
+    groups = find_groups(rows, layout.ids, layout.sizes, means)
+    total = engine.sum(partial(sum_row_group, encoder), groups)
+    replace(total, feature_names=encoder.names).save(place / STATISTICS)
 
 
-def write_bags(folder: Path, layout: Layout, means: FloatArray, scales: FloatArray) -> None:
+def write_bags(place: Path, layout: Layout, means: FloatArray, scales: FloatArray) -> None:
     """The table of bags."""
     values = (layout.ids, layout.sizes, means, scales)
-    table = pa.table(
-        dict(zip(BAG_COLUMNS, values, strict=True))
-        | {name: layout.labels[name] for name in layout.labels.column_names}
-    )
-    pq.write_table(table, folder / BAGS)
-
-
-def _whole_bags(layout: Layout) -> Iterator[tuple[int, int, NDArray[np.int64]]]:
-    """First bag, the one past the last, and their rows, about GROUP rows at a time."""
-    ends = np.cumsum(layout.sizes)
-    first = row = 0
-    while first < len(ends):
-        stop = max(first + 1, int(np.searchsorted(ends, row + GROUP, side="right")))
-        yield first, stop, layout.order[row : ends[stop - 1]]
-        first, row = stop, int(ends[stop - 1])
+    table = dict(zip(BAG_COLUMNS, values, strict=True))
+    if layout.labels.num_columns > 1:
+        table |= {name: layout.labels[name] for name in layout.labels.column_names}
+    pq.write_table(pa.table(table), place / BAGS)

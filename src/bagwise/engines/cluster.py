@@ -1,0 +1,137 @@
+"""Rows put together by bag: parts of a table are cut by bag, moved, and joined into row groups.
+
+The columns travel as Arrow wrote them, so every type comes out as it went in. An engine moves the
+pieces between the cut and the join: through files on one machine, by a shuffle on a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bagwise.engines.layout import Layout
+from bagwise.row_groups import ROWS, part_name
+from bagwise.tables import Piece, plain_type
+
+Integers: TypeAlias = NDArray[np.int64]
+# Rows of a row group, unless a bag is larger: what a reader holds at once.
+GROUP = 2**17
+# Rows and bytes of a part, which a worker holds at once; and the most parts.
+PART, PART_BYTES, MOST_PARTS = 2**20, 2**27, 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """How rows become parts of whole bags.
+
+    Attributes
+    ----------
+    layout : Layout
+    schema : Arrow schema
+        Of the features.
+    folder : Path
+        Where rows.parquet is made: a file, or a folder of parts where there are several.
+    starts : int ndarray
+        First bag of each part.
+    group : int
+        Rows of a row group.
+    """
+
+    layout: Layout
+    schema: pa.Schema
+    folder: Path
+    starts: Integers
+    group: int
+
+    @classmethod
+    def of(cls, layout: Layout, schema: pa.Schema, folder: Path) -> Clustering:
+        """Parts that a worker can hold."""
+        flat = pa.schema([(field.name, plain_type(field.type)) for field in schema])
+        width = sum(_width(field.type) for field in flat) + 16
+        rows = max(layout.n_rows // MOST_PARTS, min(PART, PART_BYTES // width), GROUP)
+        ends = np.cumsum(layout.sizes)
+        part = (ends - layout.sizes) // rows
+        starts = np.flatnonzero(np.diff(part, prepend=-1))
+        if len(starts) > 1:
+            (folder / ROWS).mkdir()
+        return cls(layout, flat, folder, starts, GROUP)
+
+    @property
+    def parts(self) -> range:
+        """Numbers of the parts."""
+        return range(len(self.starts))
+
+    def split(self, piece: Piece) -> Iterator[tuple[int, pa.Buffer]]:
+        """The rows of a piece, cut by part: (part, Arrow stream of features, place and bag)."""
+        for features, places, bags in self.layout.rows(piece, self.schema.names, 4 * GROUP):
+            part = np.searchsorted(self.starts, bags, side="right") - 1
+            order = np.argsort(part, kind="stable")
+            table = features.append_column("place", pa.array(places))
+            table = table.append_column("bag", pa.array(bags)).take(order).combine_chunks()
+            cuts = np.searchsorted(part[order], np.arange(len(self.starts) + 1))
+            for number in np.flatnonzero(np.diff(cuts)):
+                some = table.slice(cuts[number], cuts[number + 1] - cuts[number])
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, some.schema) as writer:
+                    writer.write_table(some)
+                yield int(number), sink.getvalue()
+
+    def join(self, number: int, streams: Iterable[pa.Buffer]) -> int:
+        """Write a part from its rows, whatever order they come in; returns their number.
+
+        It appears whole under its name, and twice the same is written twice the same.
+        """
+        table: pa.Table = pa.concat_tables(_read_streams(streams))
+        place, bag = (table[name].to_numpy() for name in ("place", "bag"))
+        order: Integers = np.lexsort((place, bag))
+        features = table.drop_columns(["place", "bag"]).combine_chunks()
+        ids = self.layout.ids
+        schema = pa.schema([("bag", ids.type), *self.schema])
+        path = self.folder / part_name(number, len(self.starts))
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        packed = [f.name for f in schema if not pa.types.is_floating(f.type)]
+        with pq.ParquetWriter(
+            partial, schema, compression="zstd", use_dictionary=packed, write_page_checksum=True
+        ) as writer:
+            for rows in _whole_bags(bag[order], self.group):
+                some = features.take(order[rows])
+                of_row = ids.take(pa.array(bag[order[rows]]))
+                writer.write_table(pa.table([of_row, *some.columns], schema=schema), len(some))
+        os.replace(partial, path)
+        return len(order)
+
+
+def _whole_bags(bag: Integers, group: int) -> Iterator[slice]:
+    """Runs of about ``group`` rows that end where a bag does."""
+    ends = np.append(np.flatnonzero(np.diff(bag)) + 1, len(bag))
+    first = 0
+    while first < len(bag):
+        fits = np.searchsorted(ends, first + group, side="right")
+        stop = int(ends[max(fits - 1, np.searchsorted(ends, first, side="right"))])
+        yield slice(first, stop)
+        first = stop
+
+
+def _read_streams(streams: Iterable[pa.Buffer]) -> Iterator[pa.Table]:
+    """The tables of Arrow streams that lie one after the other."""
+    for stream in streams:
+        source = pa.BufferReader(stream)
+        while source.tell() < source.size():
+            yield pa.ipc.open_stream(source).read_all()
+
+
+def _width(kind: pa.DataType) -> int:
+    """Bytes a value, about."""
+    try:
+        return max(1, int(kind.bit_width) // 8)
+    except ValueError:
+        return 32

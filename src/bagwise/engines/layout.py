@@ -1,0 +1,234 @@
+"""Which row sits in which bag, told from its number alone: no table is sorted or held for it.
+
+Rows are numbered through the whole table. A keyed *permutation* of those numbers, one that can be
+computed for each number by itself, says where a row stands in a shuffled table, and random bags are
+runs of that table. So workers agree on the bags without a word between them, bags have exactly the
+size that is asked for, and nothing is sorted. Whether a response is high or low plays no part: this
+module never sees one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bagwise.tables import Piece, plain
+
+Integers: TypeAlias = NDArray[np.int64]
+# Up to this many numbers a permutation is a list; past it, rounds of a cipher.
+SHORT, ROUNDS = 2**16, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Permutation:
+    """A permutation of 0, …, n − 1 that is computed for each number by itself.
+
+    Attributes
+    ----------
+    n : int
+    sides : (int, int)
+        A number is a pair (left, right) of digits to these bases; their product is at least n.
+    rounds : tuple of int ndarray
+        Round by round a random number for each digit of one side, which shifts the other.
+
+    Notes
+    -----
+    Guarantees: a bijection, the same on every machine. Past 65,536 numbers it is the construction
+    of Luby and Rackoff with eight rounds of truly random functions; a pair that leads past n − 1 is
+    enciphered again. Below, it is a list drawn uniformly.
+
+    Examples
+    --------
+    >>> shuffle = Permutation.draw(5, np.random.default_rng(0))
+    >>> sorted(shuffle(np.arange(5)).tolist())
+    [0, 1, 2, 3, 4]
+    """
+
+    n: int
+    sides: tuple[int, int]
+    rounds: tuple[Integers, ...]
+
+    @classmethod
+    def draw(cls, n: int, rng: np.random.Generator) -> Permutation:
+        """One at random."""
+        if n <= SHORT:
+            return cls(n, (n, 1), (rng.permutation(n),))
+        a = math.isqrt(n - 1) + 1
+        b = -(-n // a)
+        rounds = (rng.integers(0, (a, b)[r % 2], (b, a)[r % 2]) for r in range(ROUNDS))
+        return cls(n, (a, b), tuple(rounds))
+
+    def __call__(self, numbers: Integers) -> Integers:
+        """Where each number goes."""
+        if len(self.rounds) == 1:
+            return self.rounds[0][numbers]
+        found = self._encipher(numbers)
+        # A pair or two in √n lead outside; walking on from there ends inside, and is one to one.
+        while len(outside := np.flatnonzero(found >= self.n)):
+            found[outside] = self._encipher(found[outside])
+        return found
+
+    def _encipher(self, numbers: Integers) -> Integers:
+        a, b = self.sides
+        left, right = np.divmod(numbers, b)
+        for r, shifts in enumerate(self.rounds):
+            side, other, base = (left, right, a) if r % 2 == 0 else (right, left, b)
+            side += shifts[other]
+            # Both are below the base, so one step back is all that a remainder takes.
+            np.subtract(side, base, out=side, where=side >= base)
+        return left * b + right
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """Which places of the shuffled table stay, and how many stay before each: n / 4 bytes.
+
+    Attributes
+    ----------
+    words : uint64 ndarray
+        A bit a place.
+    before : int ndarray
+        Of each word, the places that stay before it.
+    """
+
+    words: NDArray[np.uint64]
+    before: Integers
+
+    @classmethod
+    def of(cls, n: int, places: Iterator[Integers]) -> Kept:
+        """Those that are listed."""
+        bits = np.zeros(-(-n // 64) * 8, dtype=np.uint8)
+        for some in places:
+            np.bitwise_or.at(bits, some >> 3, np.uint8(1) << (some & 7).astype(np.uint8))
+        words = bits.view("<u8")
+        counts = np.bitwise_count(words).astype(np.int64)
+        return cls(words, np.cumsum(counts) - counts)
+
+    @property
+    def count(self) -> int:
+        """Places that stay."""
+        return int(self.before[-1]) + int(np.bitwise_count(self.words[-1]))
+
+    def __call__(self, places: Integers) -> tuple[NDArray[np.bool_], Integers]:
+        """Which of these stay, and for those that do the number of places that stay before."""
+        word, bit = places >> 6, (places & 63).astype(np.uint64)
+        stays = (self.words[word] >> bit) & np.uint64(1) == 1
+        word, bit = word[stays], bit[stays]
+        below = self.words[word] & ((np.uint64(1) << bit) - np.uint64(1))
+        return stays, self.before[word] + np.bitwise_count(below)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Which rows take part, in which bag, and where a bag ends and the next begins.
+
+    Attributes
+    ----------
+    shuffle : Permutation
+        Of the rows of the table: its order may tell of its responses.
+    kept : Kept or None
+        Which of them take part, where not all do.
+    sizes : int ndarray of shape (n_bags,)
+    ids : Arrow array of shape (n_bags,)
+        What each bag is called.
+    labels : Arrow table with n_bags rows
+        The values that make a bag; no columns when bags are drawn at random.
+    """
+
+    shuffle: Permutation
+    kept: Kept | None
+    sizes: Integers
+    ids: pa.Array
+    labels: pa.Table
+
+    @property
+    def n_rows(self) -> int:
+        """Rows that take part."""
+        return self.shuffle.n if self.kept is None else self.kept.count
+
+    def rows(
+        self, piece: Piece, columns: Sequence[str], most: int = 2**17
+    ) -> Iterator[tuple[pa.Table, Integers, Integers]]:
+        """Rows of a piece that take part, their places in the shuffled table, and their bags."""
+        names = list(dict.fromkeys([*columns, *self.labels.column_names]))
+        for table, places in placed(piece, self.shuffle, self.kept, names, most):
+            yield table.select(list(columns)), places, self.bags(table, places)
+
+    def bags(self, table: pa.Table, places: Integers) -> Integers:
+        """The bag of each row."""
+        if not self.labels.num_columns:
+            # The first so many bags have a row more than the others.
+            size, larger = divmod(self.n_rows, len(self.sizes))
+            run = larger * (size + 1)
+            inside = places < run
+            return np.where(inside, places // (size + 1), larger + (places - run) // size)
+        codes, bag_of_code = self._codes
+        code = np.zeros(table.num_rows, dtype=np.int64)
+        for name, levels, known in codes:
+            code = np.searchsorted(known, _longer(code, table[name], levels))
+        return bag_of_code[code]
+
+    @cached_property
+    def _codes(self) -> tuple[list[tuple[str, pa.Array, Integers]], Integers]:
+        """Column by column its values and the codes that arise with it; and the bag of a code.
+
+        A code numbers the combinations of values so far; the last one numbers the bags.
+        """
+        steps = []
+        code = np.zeros(len(self.sizes), dtype=np.int64)
+        for name in self.labels.column_names:
+            levels = pc.unique(self.labels[name])
+            known, code = np.unique(_longer(code, self.labels[name], levels), return_inverse=True)
+            steps.append((name, levels, known))
+        return steps, np.argsort(code)
+
+
+def _longer(code: Integers, values: Any, levels: pa.Array) -> Integers:
+    """A code with a further digit: the place of each value among its levels."""
+    place: Integers = pc.index_in(ids(values), levels).to_numpy().astype(np.int64)
+    return code * len(levels) + place
+
+
+def placed(
+    piece: Piece,
+    shuffle: Permutation,
+    kept: Kept | None,
+    columns: Sequence[str],
+    most: int = 2**17,
+) -> Iterator[tuple[pa.Table, Integers]]:
+    """Rows of a piece that take part, and their places in the shuffled table; ``most`` at once."""
+    waiting: list[pa.RecordBatch] = []
+    first, held = piece.first, 0
+
+    def give() -> tuple[pa.Table, Integers]:
+        nonlocal first, held
+        batches = pa.Table.from_batches(waiting)
+        table = pa.table([plain(values) for values in batches.columns], batches.column_names)
+        places = shuffle(np.arange(first, first + held))
+        first, held = first + held, 0
+        waiting.clear()
+        if kept is None:
+            return table, places
+        stays, places = kept(places)
+        return table.filter(pa.array(stays)), places
+
+    for batch in piece.batches(columns):
+        waiting.append(batch)
+        held += batch.num_rows
+        if held >= most:
+            yield give()
+    if held:
+        yield give()
+
+
+def ids(values: Any) -> Any:
+    """A plain column with one zero: −0.0 and 0.0 are one id."""
+    return pc.add(values, 0.0).cast(values.type) if pa.types.is_floating(values.type) else values

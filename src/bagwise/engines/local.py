@@ -1,0 +1,105 @@
+"""This machine: threads for tasks, DuckDB for expressions, files in between.
+
+DuckDB is given no place for temporary files: what it groups stays in memory, or it stops.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+
+from bagwise import _check
+from bagwise._extras import need
+from bagwise._parallel import on_threads
+from bagwise.engines.cluster import Clustering
+from bagwise.engines.engine import Batches, Engine, Found, Item
+from bagwise.row_groups import RowGroup, on_cores
+from bagwise.statistics import AggregateStatistics
+from bagwise.tables import Piece
+
+
+class Local(Engine):
+    """The engine of one machine: nothing to start, constant memory but for what is grouped."""
+
+    package = "duckdb"
+
+    def map(self, task: Callable[[Item], Found], items: Iterable[Item]) -> Iterable[Found]:
+        """On every core."""
+        return on_threads(task, items)
+
+    def sum(
+        self, task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
+    ) -> AggregateStatistics:
+        """On every core."""
+        return on_cores(task, groups)
+
+    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> None:
+        """Through a file for each part, in a folder beside it that is gone at the end."""
+        folder = clustering.folder / ".moving"
+        folder.mkdir()
+        locks: defaultdict[int, Lock] = defaultdict(Lock)
+
+        def split(piece: Piece) -> None:
+            for number, stream in clustering.split(piece):
+                with locks[number], (folder / f"{number}").open("ab") as file:
+                    file.write(stream)
+
+        for _ in on_threads(split, pieces):
+            pass
+        for _ in on_threads(partial(_join, clustering, folder), clustering.parts):
+            pass
+        shutil.rmtree(folder)
+
+    @contextmanager
+    def table(self, task: Batches, pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[Any]:
+        """A stream that DuckDB reads once."""
+        ibis = need("ibis", "release")
+        con = ibis.duckdb.connect(temp_directory="")
+        try:
+            stream = pa.RecordBatchReader.from_batches(schema, _flow(task, pieces))
+            con.con.register("pieces", stream)
+            yield con.table("pieces")
+        finally:
+            con.disconnect()
+
+    def collect(self, expression: Any) -> Iterator[pa.Table]:
+        """In batches, as DuckDB gives them."""
+        duckdb, backend = need("duckdb", "release"), expression.get_backend()
+        kinds = expression.schema().to_pyarrow()
+        try:
+            for batch in backend.con.execute(backend.compile(expression)).to_arrow_reader():
+                yield pa.Table.from_batches([batch]).cast(kinds)
+            return
+        except (duckdb.Error, pa.ArrowInvalid):
+            # Its message may quote a sum.
+            pass
+        rule = "small enough to sum exactly, and few enough for memory"
+        _check.refuse("bags", rule, "others", "Take a larger step, or larger bags")
+
+
+def _join(clustering: Clustering, folder: Path, number: int) -> int:
+    """Join a part from its file, and let go of that."""
+    path = folder / f"{number}"
+    with pa.memory_map(str(path)) as file:
+        rows = clustering.join(number, [file.read_buffer()])
+    path.unlink()
+    return rows
+
+
+def _flow(task: Batches, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+    """What the task gives for all pieces, from threads that keep a little ahead."""
+
+    def run(piece: Piece) -> Iterable[pa.RecordBatch]:
+        # A CSV file may be too large to hold, and Arrow reads it on several cores by itself.
+        return task(piece) if piece.is_csv else list(task(piece))
+
+    for batches in on_threads(run, pieces):
+        yield from batches
