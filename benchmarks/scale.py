@@ -1,16 +1,22 @@
-"""A fit from a Release that does not fit in memory, against DuckDB's sum of the same columns.
+"""Tables that do not fit in memory: a fit and a release against DuckDB's own work on the same file.
 
     python benchmarks/scale.py [--rows 50000000 --features 20 --bag-size 20 --repeats 3]
 
-Writes a Release of float32 rows, then prints the time of a fit with its whole rho path over the
-time that DuckDB takes to sum every column of the same file, in turns within one run, and the peak
-of resident memory of the fit, here and at a fiftieth of the rows.
+Makes a Parquet file of float32 rows with a response and a bag in random order, and prints, in turns
+within one run:
+
+    fit      the whole rho path from a Release / DuckDB's sum of the same columns
+    release  before noise, bags alone / DuckDB's group-by of the response, written to Parquet
+             before noise, with every row / DuckDB's sort by bag, written to Parquet
+
+and for each command the peak of resident memory, here and at a fiftieth of the rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import math
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,61 +29,75 @@ import pyarrow.parquet as pq
 from timing import ratio
 
 from bagwise import AggregateLinearRegression
-from bagwise.released import BAGS, ROWS, STATEMENT, file_mark
-from bagwise.statement import Statement
+from bagwise.release import release
+from bagwise.row_groups import part_names
 
-GROUP = 2**17
+# A command in a process of its own, and its peak of resident memory in bytes.
+PEAK = """
+import resource, sys
+from bagwise.cli import main
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
 
 
-def write_release(folder, rows, features, bag_size, seed=0):
-    """A Release of normal rows with a linear response, a row group at a time."""
-    folder.mkdir()
+def write_rows(path, rows, features, bag_size, seed=0):
+    """Normal rows, a linear response, and bags in random order."""
     rng = np.random.default_rng(seed)
     names = [f"x{i}" for i in range(features)]
-    schema = pa.schema([("bag", pa.int64()), *((name, pa.float32()) for name in names)])
-    coef, per_group, means = rng.standard_normal(features), GROUP // bag_size, []
-    bags = rows // bag_size
-    with pq.ParquetWriter(folder / ROWS, schema) as writer:
-        for first in range(0, bags, per_group):
-            count = min(per_group, bags - first)
-            X = rng.standard_normal((count * bag_size, features), dtype=np.float32)
-            y = X @ coef + rng.standard_normal(len(X))
-            means.append(y.reshape(count, bag_size).mean(axis=1))
-            ids = np.repeat(np.arange(first, first + count), bag_size)
-            writer.write_table(pa.table([ids, *X.T.copy()], schema=schema), row_group_size=len(X))
-    table = {"bag": np.arange(bags), "size": np.full(bags, bag_size)}
-    table |= {"response": np.concatenate(means), "noise_scale": np.zeros(bags)}
-    pq.write_table(pa.table(table), folder / BAGS)
-    statement = Statement(
-        promise="Not private: a benchmark.", private=False, epsilon=None, unit="one label",
-        user=None, rows_per_user=1, response="y", low=-1.0, high=1.0, step=1.0, scale=0.0,
-        paper=False, n_rows=bags * bag_size, n_dropped=0, n_bags=bags, smallest_bag=bag_size,
-        largest_bag=bag_size, bag_columns=[], features="rows", columns=names, ledger=None,
-        charge=None, made="", versions={},
-        files={name: file_mark(folder / name) for name in (BAGS, ROWS)},
-    )  # fmt: skip
-    (folder / STATEMENT).write_text(statement.to_json())
+    schema = pa.schema([*((name, pa.float32()) for name in [*names, "y"]), ("bag", pa.int64())])
+    coef = rng.standard_normal(features)
+    with pq.ParquetWriter(path, schema, use_dictionary=False) as writer:
+        for first in range(0, rows, 2**17):
+            count = min(2**17, rows - first)
+            X = rng.standard_normal((count, features), dtype=np.float32)
+            y = (X @ coef + rng.standard_normal(count)).astype(np.float32)
+            bag = rng.integers(0, rows // bag_size, count)
+            writer.write_table(pa.table([*X.T.copy(), y, bag], schema=schema))
 
 
-def fit(folder):
-    """The task: the whole path, from the folder."""
-    return lambda: AggregateLinearRegression(rho="gcv").fit(folder)
+def run_release(path, out, how, columns, bag_size, named):
+    """The task: all of a release but its noise."""
+
+    def run():
+        shutil.rmtree(out, ignore_errors=True)
+        release(
+            path,
+            response="y",
+            epsilon=math.inf,
+            bounds=(-20, 20),
+            ledger=None,
+            out=out,
+            features=how,
+            columns=columns if how == "rows" else None,
+            **({"bags": "bag"} if named else {"bag_size": bag_size}),
+        )
+
+    return run
 
 
-def sum_columns(folder, features):
-    """The reference: DuckDB reads the same columns and adds them up."""
-    columns = ", ".join(f"sum(x{i})" for i in range(features))
-    return lambda: duckdb.sql(f"SELECT {columns} FROM '{folder / ROWS}'").fetchall()
+def query(text, memory=None):
+    """The reference: what DuckDB takes for it, from scratch."""
+
+    def run():
+        with duckdb.connect() as con, tempfile.TemporaryDirectory() as spill:
+            con.execute(f"SET temp_directory = '{spill}'")
+            if memory:
+                con.execute(f"SET memory_limit = '{memory}'")
+            con.execute(text).fetchall()
+
+    return run
 
 
-def peak_memory(folder):
-    """Peak resident bytes of the command in a process of its own."""
-    code = "import sys; from bagwise.cli import main; main()"
-    words = ["fit", str(folder), "--out", str(folder.with_name(f"{folder.name}-model"))]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    subprocess.run([sys.executable, "-c", code, *words], check=True, stdout=subprocess.DEVNULL)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return after * 1024 if after > before else float("nan")
+def peak(*words):
+    """Peak resident gigabytes of a command."""
+    run = subprocess.run(
+        [sys.executable, "-c", PEAK, *map(str, words)], check=True, capture_output=True, text=True
+    )
+    return int(run.stdout.split()[-1]) / 1e9
 
 
 def main():
@@ -86,18 +106,49 @@ def main():
     for name, default in (("rows", 5 * 10**7), ("features", 20), ("bag-size", 20), ("repeats", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
+    k = options.bag_size
+    print(f"{options.rows} rows, {options.features} float32 features, bags of {k}")
+    columns = [f"x{i}" for i in range(options.features)]
     with tempfile.TemporaryDirectory() as name:
-        small, large = Path(name) / "small", Path(name) / "large"
-        print(
-            f"{options.rows} rows, {options.features} float32 features, bags of {options.bag_size}"
+        folder = Path(name)
+        for size, rows in (("small", options.rows // 50), ("large", options.rows)):
+            path = folder / f"{size}.parquet"
+            write_rows(path, rows, options.features, k)
+            words = ["release", path, "--response", "y", "--bag-size", k, "--epsilon", "inf"]
+            words += ["--bounds", "-20", "20", "--budget", "inf", "--ledger", folder / "ledger.db"]
+            bare = peak(*words, "--features", "none", "--out", folder / f"{size}-bare")
+            full = peak(*words, "--columns", ",".join(columns), "--out", folder / f"{size}-rows")
+            fit = peak("fit", folder / f"{size}-rows", "--out", folder / f"{size}-model")
+            print(
+                f"{rows} rows, peak memory in GB: release of bags {bare:.2f}, "
+                f"with rows {full:.2f}, fit {fit:.2f}",
+                flush=True,
+            )
+        path, out, made = folder / "large.parquet", folder / "out", folder / "large-rows"
+        sums = ", ".join(f"sum({name})" for name in columns)
+        parts = [str(made / name) for name in part_names(made)]
+        found = ratio(
+            lambda: AggregateLinearRegression(rho="gcv").fit(made),
+            query(f"SELECT {sums} FROM read_parquet({parts})"),
+            options.repeats,
         )
-        # The smaller first: the peak of children only rises.
-        for folder, rows in ((small, options.rows // 50), (large, options.rows)):
-            write_release(folder, rows, options.features, options.bag_size)
-            peak = peak_memory(folder)
-            print(f"fit of {rows} rows, peak memory: {peak / 1e9:.2f} GB", flush=True)
-        found = ratio(fit(large), sum_columns(large, options.features), options.repeats)
         print(f"fit with path of 101 rhos / DuckDB's sum of the same columns: {found:.2f}")
+        grouped = query(
+            f"COPY (SELECT bag, count(*), sum(y) FROM '{path}' GROUP BY bag) "
+            f"TO '{folder}/grouped.parquet'"
+        )
+        for named, what in ((False, "random bags"), (True, "named bags")):
+            task = run_release(path, out, "none", columns, k, named)
+            found = ratio(task, grouped, options.repeats)
+            print(f"release before noise, {what} / DuckDB's group-by: {found:.2f}", flush=True)
+        sort = query(
+            f"COPY (SELECT bag, {', '.join(columns)} FROM '{path}' ORDER BY bag) "
+            f"TO '{folder}/sorted.parquet' (COMPRESSION zstd)",
+            "1500MB",
+        )
+        task = run_release(path, out, "rows", columns, k, named=False)
+        found = ratio(task, sort, 1)
+        print(f"release before noise, with rows / DuckDB's sort by bag: {found:.2f}")
 
 
 if __name__ == "__main__":

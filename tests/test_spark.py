@@ -1,5 +1,6 @@
-"""Sums on a real Spark cluster on this machine: the same numbers, with and without its workers."""
+"""A real Spark cluster on this machine: the same numbers, with and without its workers."""
 
+import math
 import os
 import pickle
 import shutil
@@ -9,17 +10,24 @@ import subprocess
 import sys
 import threading
 import time
+import types
 import uuid
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from bagwise import AggregateLinearRegression, Release
-from bagwise.engines import cluster as write_module
-from bagwise.engines.spark import connect, on_spark
-from bagwise.release import release
+from bagwise import AggregateLinearRegression, BagTable, Release
+from bagwise.engines import cluster as cluster_module
+from bagwise.engines.cluster import Clustering
+from bagwise.engines.layout import Permutation
+from bagwise.engines.spark import Spark, connect
+from bagwise.release import curator, release
+from bagwise.release import mechanism as mechanism_module
 from bagwise.row_groups import sum_row_group
 
 pyspark = pytest.importorskip("pyspark")
@@ -45,10 +53,13 @@ class Cluster:
             self.start("master.Master", *place, "--port", str(self.port)),
         ]
         self.wait_for_master()
-        limits = ["--cores", "1", "--memory", "1g"]
-        for i in range(2):
-            work = ["--work-dir", str(folder / f"work{i}")]
-            self.processes.append(self.start("worker.Worker", *place, *limits, *work, self.master))
+        for _ in range(2):
+            self.start_worker()
+
+    def start_worker(self):
+        words = ["--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+        words += ["--work-dir", str(self.folder / f"work{len(self.logs)}"), self.master]
+        self.processes.append(self.start("worker.Worker", *words))
 
     def start(self, what, *words):
         home = Path(pyspark.__file__).parent
@@ -91,7 +102,7 @@ def released(tmp_path_factory):
     n = 4000
     rows = {"u": rng.normal(size=n) + 5, "town": rng.choice(["a", "b"], n)}
     rows["y"] = rows["u"] + (rows["town"] == "a") + rng.normal(size=n)
-    group, write_module.GROUP = write_module.GROUP, 100
+    group, cluster_module.GROUP = cluster_module.GROUP, 100
     made = release(
         rows,
         response="y",
@@ -101,7 +112,7 @@ def released(tmp_path_factory):
         ledger=None,
         out=tmp_path_factory.mktemp("spark") / "released",
     )
-    write_module.GROUP = group
+    cluster_module.GROUP = group
     return made
 
 
@@ -139,8 +150,8 @@ def test_a_cluster_gives_the_same_sums_and_goes_on_without_a_worker(released, cl
     """First whole; then one of two workers is killed while its tasks are at work."""
     made, session = cluster
     local, encoder = released.statistics(), released.encoder()
-    same(released.statistics(engine=on_spark(session)), local)
-    model = AggregateLinearRegression(rho="gcv").fit_release(released, engine=on_spark(session))
+    same(released.statistics(engine=Spark(session)), local)
+    model = AggregateLinearRegression(rho="gcv").fit_release(released, engine=Spark(session))
     assert model.feature_names_in_.tolist() == ["u", "town=a", "town=b"]
 
     started, gate = tmp_path / "started", tmp_path / "gate"
@@ -160,11 +171,219 @@ def test_a_cluster_gives_the_same_sums_and_goes_on_without_a_worker(released, cl
     # Workers cannot import the tests: what they run is sent to them.
     pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     task = partial(gated, str(gate), str(started), encoder)
-    found = on_spark(session)(task, released._groups())
+    found = Spark(session).sum(task, released._groups())
     striker.join()
+    made.start_worker()
     same(found, local)
     # What the dead worker had begun was begun again elsewhere.
     assert len(os.listdir(started)) > len(released._groups())
+
+
+class Gated(Spark):
+    """The engine with one stage that waits until both workers are at it and one of them is dead."""
+
+    def __init__(self, session, stage, folder):
+        super().__init__(session)
+        self.stage, self.folder, self.calls = stage, folder, 0
+
+    def wait(self, task):
+        return partial(waiting, task, str(self.folder))
+
+    def map(self, task, items):
+        self.calls += 1
+        stage = {1: "look", 2: "noise"}.get(self.calls)
+        return super().map(self.wait(task) if stage == self.stage else task, items)
+
+    def table(self, task, pieces, schema):
+        return super().table(self.wait(task) if self.stage == "sum" else task, pieces, schema)
+
+    def cluster(self, clustering, pieces):
+        if self.stage == "cluster":
+            clustering = GatedClustering(**vars(clustering), place=str(self.folder))
+        return super().cluster(clustering, pieces)
+
+
+@dataclass(frozen=True, eq=False)
+class GatedClustering(Clustering):
+    place: str
+
+    def join(self, number, streams):
+        return waiting(partial(super().join, number), self.place, streams)
+
+
+def waiting(task, folder, item):
+    """A task that says that it began, waits for the gate, and writes what it gives beside it."""
+    name = uuid.uuid4().hex
+    (Path(folder) / f"began-{name}").touch()
+    for _ in range(1200):
+        if (Path(folder) / "gate").exists():
+            break
+        time.sleep(0.05)
+    found = task(item)
+    if isinstance(found, np.ndarray):
+        np.save(Path(folder) / f"drew-{name}.npy", found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Rows with responses in several files of many row groups."""
+    folder = tmp_path_factory.mktemp("rows")
+    rng = np.random.default_rng(1)
+    n = 20_000
+    rows = {"u": rng.normal(size=n), "town": rng.choice(["a", "b"], n)}
+    rows |= {"day": rng.integers(0, 300, n).astype(np.uint16), "person": rng.integers(0, 9000, n)}
+    rows["y"] = rng.normal(size=n)
+    table = pa.table(rows)
+    for i in range(4):
+        pq.write_table(table.slice(5000 * i, 5000), folder / f"{i}.parquet", row_group_size=700)
+    return folder
+
+
+@pytest.fixture
+def known(monkeypatch):
+    """Shuffles that are drawn again the same, small parts, and test noise."""
+    monkeypatch.setattr(
+        curator, "draw_shuffle", lambda n: Permutation.draw(n, np.random.default_rng(3))
+    )
+    monkeypatch.setattr(cluster_module, "GROUP", 500)
+    monkeypatch.setattr(cluster_module, "PART", 2500)
+
+
+def go(files, out, engine, **options):
+    asked = {"response": "y", "epsilon": math.inf, "bounds": (-2, 2), "ledger": None}
+    return release(files, out=out, engine=engine, **asked | options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"bag_size": 9},
+        {"bags": "day"},
+        {"bags": ["day", "town"]},
+        {"bag_size": 4, "user": "person"},
+    ],
+    ids=str,
+)
+def test_a_release_on_a_cluster_is_that_of_one_machine(files, cluster, known, tmp_path, options):
+    """Before noise: same bags, same integer sums, same rows."""
+    options = options | ({} if "user" in options else {"columns": ["u", "town", "person"]})
+    if "user" in options:
+        options["columns"] = ["u", "town", "day"]
+    local = go(files, tmp_path / "local", None, **options)
+    spread = go(files, tmp_path / "spark", Spark(cluster[1]), **options)
+    assert spread.statement.versions.keys() >= {"pyspark"}
+    for name in ("n_rows", "n_bags", "n_dropped", "smallest_bag", "largest_bag", "columns"):
+        assert getattr(local.statement, name) == getattr(spread.statement, name)
+    if "bags" not in options:
+        assert local.bags.equals(spread.bags)
+        assert (local.path / "rows.parquet").is_dir()
+        rows = [pq.read_table(made.path / "rows.parquet") for made in (local, spread)]
+        assert rows[0].equals(rows[1])
+        return
+    keys = ["bag"] if options["bags"] == "day" else ["day", "town"]
+    order = [(key, "ascending") for key in keys]
+    tables = [
+        made.bags.sort_by(order).select([*keys, "size", "response"]) for made in (local, spread)
+    ]
+    assert tables[0].equals(tables[1])
+    assert same_rows(local) == same_rows(spread)
+
+
+def same_rows(made):
+    """Every row with the size of its bag, sorted: what does not depend on how bags are numbered."""
+    X, y, _ = made.training_set()
+    frame = X.to_pandas().assign(y=y)
+    return frame.sort_values(["u", "person"]).to_csv(index=False)
+
+
+@pytest.mark.parametrize("stage", ["look", "sum", "cluster", "noise"])
+def test_a_release_goes_on_without_a_worker(files, cluster, known, tmp_path, stage):
+    """One of two workers is killed in the middle of a stage: the job ends, with the same numbers,
+    and of noise that was drawn twice one draw is used and one is as if it had never been."""
+    made, session = cluster
+    pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    gate = folder / "gate"
+
+    def strike():
+        for _ in range(1200):
+            if len(list(folder.glob("began-*"))) >= 2:
+                break
+            time.sleep(0.05)
+        made.kill_worker()
+        gate.touch()
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    private = {"epsilon": 1.0} if stage == "noise" else {}
+    mechanism_module.CHUNK, before = 200, mechanism_module.CHUNK
+    try:
+        engine = Gated(session, stage, folder)
+        found = go(files, tmp_path / "spark", engine, bag_size=9, **private)
+    finally:
+        mechanism_module.CHUNK = before
+        striker.join()
+        made.start_worker()
+    began = len(list(folder.glob("began-*")))
+    local = go(files, tmp_path / "local", None, bag_size=9)
+    assert not list((tmp_path / "spark").rglob(".*"))
+    rows = [pq.read_table(one.path / "rows.parquet") for one in (local, found)]
+    assert rows[0].equals(rows[1])
+    if stage != "noise":
+        assert local.bags.equals(found.bags)
+        return
+    # The noise of each bag, in steps, is that of one draw, and no draw serves two chunks.
+    steps = np.rint((found.means - local.means) * found.sizes / found.statement.step)
+    drawn = [tuple(np.load(path)) for path in folder.glob("drew-*.npy")]
+    chunks = [tuple(steps[i : i + 200].astype(int)) for i in range(0, len(steps), 200)]
+    assert began > len(chunks), "what the dead worker had begun was begun again"
+    used = [drawn.index(chunk) for chunk in chunks]
+    assert len(set(used)) == len(chunks)
+    assert len(set(drawn)) == len(drawn)
+
+
+def test_spark_needs_files_and_encryption(cluster, files, tmp_path):
+    table = {"u": [1.0, 2.0], "y": [1.0, 2.0]}
+    with pytest.raises(ValueError, match="rows must be files, on Spark; got a table in memory"):
+        go(table, tmp_path / "a", Spark(cluster[1]), bag_size=1)
+    plain = types.SimpleNamespace(
+        sparkContext=types.SimpleNamespace(getConf=lambda: {"spark.io.encryption.enabled": None})
+    )
+    with pytest.raises(ValueError, match="the Spark session must be one that encrypts its files"):
+        go(files, tmp_path / "b", Spark(plain), bag_size=1)
+    odd = pa.table({"t": pa.array([1, 2], pa.time64("us")), "y": [1.0, 2.0]})
+    pq.write_table(odd, tmp_path / "t.parquet")
+    with pytest.raises(ValueError, match="ids must be whole numbers, text or dates, on Spark"):
+        go(tmp_path / "t.parquet", tmp_path / "c", Spark(cluster[1]), bags="t")
+    assert not list(tmp_path.glob("*/release.json"))
+
+
+def test_a_job_that_fails_is_one_sentence(cluster, files, tmp_path):
+    """Files that a worker cannot read to their end; nothing of a cell is told."""
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    pq.write_table(pq.read_table(files / "0.parquet"), bad / "a.parquet")
+    data = bytearray((bad / "a.parquet").read_bytes())
+    data[1000:60000] = bytes(59000)
+    (bad / "a.parquet").write_bytes(data)
+    with pytest.raises(ValueError, match="rows must be of readable files"):
+        go(bad, tmp_path / "out", Spark(cluster[1]), bag_size=5)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_table_on_a_cluster_gives_the_same_statistics(files, cluster, tmp_path):
+    table = pq.read_table(files)
+    frame = table.to_pandas()
+    frame["y"] = frame.groupby("day")["y"].transform("mean")
+    frame.to_parquet(tmp_path / "in.parquet", row_group_size=1000)
+    tables = [
+        BagTable(tmp_path / "in.parquet", "y", "day", engine, tmp_path)
+        for engine in (Spark(cluster[1]), None)
+    ]
+    found, local = (table.statistics(table.encoder(["u", "town"])) for table in tables)
+    same(found, local)
 
 
 def test_the_command_runs_on_spark(released, tmp_path):
@@ -178,6 +397,18 @@ def test_the_command_runs_on_spark(released, tmp_path):
     loaded = AggregateLinearRegression.load(tmp_path / "m")
     local = AggregateLinearRegression(rho="gcv").fit(released)
     np.testing.assert_allclose(loaded.coef_, local.coef_, rtol=1e-9)
+
+
+def test_the_curator_s_command_runs_on_spark(files, tmp_path):
+    code = "from bagwise.cli import main; main()"
+    words = ["release", str(files), "--response", "y", "--bag-size", "9", "--epsilon", "1"]
+    words += ["--bounds", "-2", "2", "--budget", "3", "--out", str(tmp_path / "released")]
+    words += ["--ledger", str(tmp_path / "ledger.db"), "--engine", "spark", "--json"]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert Release.load(tmp_path / "released").statement.n_rows == 20_000
 
 
 def test_a_silent_master_and_a_strange_name_are_told():

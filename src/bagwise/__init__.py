@@ -15,8 +15,8 @@ Read the package in the order the data flows; a module imports only from those a
     statement   what a release says of itself
     row_groups  whole bags of a release, and sums over them
     released    Release: the folder that crosses from curator to learner, and all that does
+    engines     tables of any size, on this machine or on Spark: bags, sums, rows put together
     release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
-    engines     sums over a release on a Spark cluster
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
     experiments one file an experiment, run(...) -> table
     reports     table -> picture
@@ -25,6 +25,7 @@ Read the package in the order the data flows; a module imports only from those a
 
 from bagwise import theory as theory
 from bagwise.bags import Bags as Bags
+from bagwise.engines.bag_table import BagTable as BagTable
 from bagwise.estimators.linear import AggregateLinearRegression as AggregateLinearRegression
 from bagwise.losses import Derivatives as Derivatives
 from bagwise.losses import bag_loss as bag_loss

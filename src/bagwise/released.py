@@ -32,8 +32,8 @@ from bagwise import _check
 from bagwise.encoding import Encoder
 from bagwise.row_groups import ROWS as ROWS
 from bagwise.row_groups import (
-    Engine,
     RowGroup,
+    Sums,
     checked,
     find_groups,
     on_cores,
@@ -181,7 +181,7 @@ class Release:
         self,
         encoder: Encoder | None = None,
         progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
-        engine: Engine | None = None,
+        engine: Sums | None = None,
     ) -> AggregateStatistics:
         """A, W, c, as released or summed from what was: every rho, or with "means" rho = 0 alone.
 
@@ -195,11 +195,10 @@ class Release:
             Which features to take, from `encoder`; by default all.
         progress : callable
             Wraps the loop over row groups, to show a bar.
-        engine : callable
+        engine : Engine
             What sums over row groups; by default the cores of this machine. `bagwise.engines.spark`
             has one for a cluster.
         """
-        engine = engine or on_cores
         if self.statement.features == "statistics":
             if encoder is not None:
                 got = "features to choose from sums"
@@ -208,7 +207,8 @@ class Release:
         chosen = self.encoder() if encoder is None else encoder
         if self.statement.features == "means":
             return self._statistics_of_means(chosen)
-        return engine(partial(sum_row_group, chosen), progress(self._groups()))
+        add = on_cores if engine is None else engine.sum
+        return add(partial(sum_row_group, chosen), progress(self._groups()))
 
     def _statistics_of_means(self, encoder: Encoder) -> AggregateStatistics:
         """A and c of mean features, with the sizes of bags as weights."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,17 @@ from bagwise.statistics import AggregateStatistics, sum_clustered
 from bagwise.tables import footer
 
 FloatArray: TypeAlias = NDArray[np.float64]
-#: (task on a row group, row groups) -> the sum of what the task gives
-Engine: TypeAlias = Callable[
-    [Callable[["RowGroup"], AggregateStatistics], Iterable["RowGroup"]], AggregateStatistics
-]
 Found = TypeVar("Found")
 ROWS = "rows.parquet"
+
+
+class Sums(Protocol):
+    """An engine, as far as sums go."""
+
+    def sum(
+        self, task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
+    ) -> AggregateStatistics:
+        """The sum of what ``task`` gives for each row group."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -107,6 +107,12 @@ class AggregateStatistics:
         found: AggregateStatistics = release.statistics()
         return found
 
+    @classmethod
+    def from_table(cls, table: Any) -> AggregateStatistics:
+        """Statistics of a `BagTable`: rows in files, put together by bag on its engine."""
+        found: AggregateStatistics = table.statistics()
+        return found
+
     def __add__(self, other: AggregateStatistics) -> AggregateStatistics:
         self._match(other)
         return self._merged(other, 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from glob import glob
+from itertools import accumulate
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,13 @@ def footer(path: Path) -> pq.FileMetaData:
     """Where a Parquet file keeps what; it grows with the file, so it is read once."""
     state = path.stat()
     return _footer_at(path, state.st_size, state.st_mtime_ns)
+
+
+def numbered(pieces: Sequence[Piece], counts: Sequence[int]) -> list[Piece]:
+    """Pieces with their numbers of rows and their places in the table; none that is empty."""
+    firsts = accumulate(counts, initial=0)
+    found = zip(pieces, counts, firsts, strict=False)
+    return [replace(piece, n_rows=n, first=first) for piece, n, first in found if n]
 
 
 def plain(values: Any) -> Any:

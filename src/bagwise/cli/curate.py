@@ -62,10 +62,14 @@ def release_command(
     ledger: LedgerPath = None,
     step: Annotated[float | None, typer.Option(help="Grid, a power of two.")] = None,
     paper: Annotated[bool, typer.Option(help="The paper's noise, which costs 2 epsilon.")] = False,
+    engine: Annotated[
+        str, typer.Option(help="Where to work: local, spark, or spark://host:port.")
+    ] = "local",
     as_json: Json = False,
 ) -> None:
     """CURATOR: release clipped, noisy means over bags, and charge the ledger for it."""
     from bagwise import _check
+    from bagwise.engines import open_engine
     from bagwise.release import Ledger, default_ledger, release
 
     if (bounds is None) == (log_bound is None):
@@ -89,6 +93,7 @@ def release_command(
         budget=budget,
         step=step,
         paper=paper,
+        engine=open_engine(engine),
         progress=bar,
     )
     said, book = made.statement, Ledger(path)

@@ -21,8 +21,14 @@ Unknown = Annotated[
 
 @app.command("fit", epilog="Example: [bold]bagwise fit released --out model --rho gcv[/bold]")
 def fit_command(
-    release: Annotated[Path, typer.Argument(help="A Release folder.")],
+    release: Annotated[Path, typer.Argument(help="A Release folder, or a table.")],
     out: Annotated[Path, typer.Option(help="Folder to make for the model.")],
+    response: Annotated[
+        str | None, typer.Option(help="Of a table: the column with its bag's mean in each row.")
+    ] = None,
+    bags: Annotated[
+        str | None, typer.Option(help="Of a table: columns that make a bag, commas between.")
+    ] = None,
     model: Annotated[str, typer.Option(help="Kind of model: linear.")] = "linear",
     rho: Annotated[str, typer.Option(help="gcv, theory, or a number from 0 to 1.")] = "gcv",
     features: Annotated[
@@ -34,33 +40,44 @@ def fit_command(
     ] = "local",
     as_json: Json = False,
 ) -> None:
-    """Fit a model to a release, in one pass and constant memory."""
-    from bagwise import AggregateLinearRegression, Release, _check
+    """Fit a model to a release, or to a table of rows with the means of their bags."""
+    from bagwise import AggregateLinearRegression, BagTable, Release, _check
     from bagwise._disk import check_free
+    from bagwise.engines import open_engine
 
     _check.choice("model", model, ("linear",))
     check_free(out.absolute())
     start = time.perf_counter()
-    released = Release.load(release)
+    where = open_engine(engine)
+    if (response is None) != (bags is None):
+        got = "one without the other"
+        _check.refuse("response and bags", "both given, for a table", got, "A Release has both")
+    released: Release | BagTable = (
+        Release.load(release)
+        if response is None
+        else BagTable(release, response, names(bags) or [], where, progress=bar("Reading rows"))
+    )
     estimator = AggregateLinearRegression(rho=_rho(rho), ridge=ridge)
-    estimator.fit_release(released, names(features), bar("Reading rows"), _engine(engine))
+    estimator.fit_release(released, names(features), bar("Summing rows"), where)
     estimator.save(out)
     seconds = time.perf_counter() - start
     path = estimator.path_
     at = int(abs(path.rhos - estimator.rho_).argmin())
     # A mean of k rows with Laplace noise of scale b has variance σ²/k + 2b².
-    scales = released.bags["noise_scale"].to_numpy()
-    added = float((2 * released.sizes * scales**2).mean())
+    sizes, epsilon, added = released.sizes, None, 0.0
+    if isinstance(released, Release):
+        epsilon = released.statement.epsilon
+        added = float((2 * sizes * released.bags["noise_scale"].to_numpy() ** 2).mean())
     said = {
         "out": str(out),
         "rho": estimator.rho_,
         "rho_source": estimator.rho_source_,
         "row_rmse_estimate": _root(max(path.scores[at] - added, 0.0 * path.scores[at])),
         "row_rmse_with_noise": _root(path.scores[at]),
-        "n_rows": released.statement.n_rows,
-        "n_bags": released.statement.n_bags,
+        "n_rows": int(sizes.sum()),
+        "n_bags": len(sizes),
         "n_features": estimator.n_features_in_,
-        "epsilon": released.statement.epsilon,
+        "epsilon": epsilon,
         "seconds": seconds,
     }
     if as_json:
@@ -164,15 +181,6 @@ def evaluate_command(
 def _root(square: Any) -> float | None:
     """A square root, or None where there is none, as JSON has it."""
     return None if square != square else float(square**0.5)
-
-
-def _engine(name: str) -> Any:
-    """What sums over row groups; None for the cores of this machine."""
-    if name == "local":
-        return None
-    from bagwise.engines.spark import connect, on_spark
-
-    return on_spark(connect("local[*]" if name == "spark" else name))
 
 
 def _rho(text: str) -> float | str:

@@ -75,8 +75,10 @@ class Clustering:
         for features, places, bags in self.layout.rows(piece, self.schema.names, 4 * GROUP):
             part = np.searchsorted(self.starts, bags, side="right") - 1
             order = np.argsort(part, kind="stable")
-            table = features.append_column("place", pa.array(places))
-            table = table.append_column("bag", pa.array(bags)).take(order).combine_chunks()
+            columns = [*features.columns, pa.array(places), pa.array(bags)]
+            # Numbers for names: a feature may be called anything.
+            table = pa.table(columns, [f"{i}" for i in range(len(columns))])
+            table = table.take(order).combine_chunks()
             cuts = np.searchsorted(part[order], np.arange(len(self.starts) + 1))
             for number in np.flatnonzero(np.diff(cuts)):
                 some = table.slice(cuts[number], cuts[number + 1] - cuts[number])
@@ -91,9 +93,11 @@ class Clustering:
         It appears whole under its name, and twice the same is written twice the same.
         """
         table: pa.Table = pa.concat_tables(_read_streams(streams))
-        place, bag = (table[name].to_numpy() for name in ("place", "bag"))
-        order: Integers = np.lexsort((place, bag))
-        features = table.drop_columns(["place", "bag"]).combine_chunks()
+        place, bag = (column.to_numpy() for column in table.columns[-2:])
+        # Bags drawn at random are runs of places.
+        by_name = self.layout.labels.num_columns > 0
+        order: Integers = np.lexsort((place, bag)) if by_name else np.argsort(place)
+        features = table.select(range(len(self.schema))).combine_chunks()
         ids = self.layout.ids
         schema = pa.schema([("bag", ids.type), *self.schema])
         path = self.folder / part_name(number, len(self.starts))
@@ -108,6 +112,14 @@ class Clustering:
                 writer.write_table(pa.table([of_row, *some.columns], schema=schema), len(some))
         os.replace(partial, path)
         return len(order)
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Remove what tasks that were killed left of their files."""
+    for left in folder.glob(f"{ROWS}/.*"):
+        left.unlink()
+    for left in folder.glob(f".{ROWS}.*"):
+        left.unlink()
 
 
 def _whole_bags(bag: Integers, group: int) -> Iterator[slice]:

@@ -19,7 +19,7 @@ from bagwise._extras import need
 from bagwise.engines.cluster import Clustering
 from bagwise.row_groups import RowGroup
 from bagwise.statistics import AggregateStatistics
-from bagwise.tables import Piece
+from bagwise.tables import Piece, Table
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -36,6 +36,10 @@ class Engine(ABC):
     """
 
     package: str
+
+    @abstractmethod
+    def check(self, table: Table) -> None:
+        """Refuse a table with responses that it cannot read, or could not keep to itself."""
 
     @abstractmethod
     def map(self, task: Callable[[Item], Found], items: Iterable[Item]) -> Iterable[Found]:
@@ -91,11 +95,22 @@ class Engine(ABC):
             found = rows.group_by(list(keys)).aggregate(size=rows.count(), **made)
             return pa.concat_tables(self.collect(found))
 
+    def bag_totals(
+        self, task: Batches, pieces: Iterable[Piece], n_bags: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows and sum of each of the bags 0, …, n − 1, where the task gives (bag, steps)."""
+        schema = pa.schema([("bag", pa.int64()), ("steps", pa.int64())])
+        found = self.totals(task, pieces, schema, ["bag"], steps_sum="sum")
+        sizes, sums = np.zeros(n_bags, dtype=np.int64), np.zeros(n_bags, dtype=np.int64)
+        bags = found["bag"].to_numpy()
+        sizes[bags], sums[bags] = found["size"].to_numpy(), found["steps_sum"].to_numpy()
+        return sizes, sums
+
     def first_places(
         self, task: Batches, pieces: Iterable[Piece], schema: pa.Schema, most: int
     ) -> Iterator[NDArray[np.int64]]:
         """The ``most`` lowest values of column "place" for each value of the column "user"."""
-        ibis = need("ibis", "release")
+        ibis = need("ibis", "engines")
         with self.table(task, pieces, schema) as rows:
             window = ibis.window(group_by="user", order_by="place")
             ranked = rows.mutate(rank=ibis.row_number().over(window))

@@ -36,7 +36,7 @@ class Permutation:
     n : int
     sides : (int, int)
         A number is a pair (left, right) of digits to these bases; their product is at least n.
-    rounds : tuple of int ndarray
+    rounds : tuple of uint32 ndarray
         Round by round a random number for each digit of one side, which shifts the other.
 
     Notes
@@ -54,22 +54,22 @@ class Permutation:
 
     n: int
     sides: tuple[int, int]
-    rounds: tuple[Integers, ...]
+    rounds: tuple[NDArray[np.uint32], ...]
 
     @classmethod
     def draw(cls, n: int, rng: np.random.Generator) -> Permutation:
         """One at random."""
         if n <= SHORT:
-            return cls(n, (n, 1), (rng.permutation(n),))
+            return cls(n, (n, 1), (rng.permutation(n).astype(np.uint32),))
         a = math.isqrt(n - 1) + 1
         b = -(-n // a)
-        rounds = (rng.integers(0, (a, b)[r % 2], (b, a)[r % 2]) for r in range(ROUNDS))
-        return cls(n, (a, b), tuple(rounds))
+        bases = [(a, b), (b, a)] * (ROUNDS // 2)
+        return cls(n, (a, b), tuple(rng.integers(0, x, y, dtype=np.uint32) for x, y in bases))
 
     def __call__(self, numbers: Integers) -> Integers:
         """Where each number goes."""
         if len(self.rounds) == 1:
-            return self.rounds[0][numbers]
+            return self.rounds[0][numbers].astype(np.int64)
         found = self._encipher(numbers)
         # A pair or two in √n lead outside; walking on from there ends inside, and is one to one.
         while len(outside := np.flatnonzero(found >= self.n)):
@@ -78,13 +78,13 @@ class Permutation:
 
     def _encipher(self, numbers: Integers) -> Integers:
         a, b = self.sides
-        left, right = np.divmod(numbers, b)
+        left, right = (digit.astype(np.uint32) for digit in np.divmod(numbers, b))
         for r, shifts in enumerate(self.rounds):
             side, other, base = (left, right, a) if r % 2 == 0 else (right, left, b)
-            side += shifts[other]
-            # Both are below the base, so one step back is all that a remainder takes.
-            np.subtract(side, base, out=side, where=side >= base)
-        return left * b + right
+            side += shifts.take(other, mode="clip")
+            # The remainder: one step back, unless that would wrap around to a large number.
+            np.minimum(side, side - np.uint32(base), out=side)
+        return left.astype(np.int64) * b + right
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,12 +199,15 @@ def _longer(code: Integers, values: Any, levels: pa.Array) -> Integers:
 
 def placed(
     piece: Piece,
-    shuffle: Permutation,
+    shuffle: Permutation | None,
     kept: Kept | None,
     columns: Sequence[str],
     most: int = 2**17,
 ) -> Iterator[tuple[pa.Table, Integers]]:
-    """Rows of a piece that take part, and their places in the shuffled table; ``most`` at once."""
+    """Rows of a piece that take part, and their places in the shuffled table; ``most`` at once.
+
+    Without a shuffle, places are those in the table.
+    """
     waiting: list[pa.RecordBatch] = []
     first, held = piece.first, 0
 
@@ -212,7 +215,8 @@ def placed(
         nonlocal first, held
         batches = pa.Table.from_batches(waiting)
         table = pa.table([plain(values) for values in batches.columns], batches.column_names)
-        places = shuffle(np.arange(first, first + held))
+        places = np.arange(first, first + held)
+        places = places if shuffle is None else shuffle(places)
         first, held = first + held, 0
         waiting.clear()
         if kept is None:

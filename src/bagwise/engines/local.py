@@ -14,7 +14,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._extras import need
@@ -23,13 +25,16 @@ from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Batches, Engine, Found, Item
 from bagwise.row_groups import RowGroup, on_cores
 from bagwise.statistics import AggregateStatistics
-from bagwise.tables import Piece
+from bagwise.tables import Piece, Table
 
 
 class Local(Engine):
     """The engine of one machine: nothing to start, constant memory but for what is grouped."""
 
     package = "duckdb"
+
+    def check(self, table: Table) -> None:
+        """Nothing leaves this process."""
 
     def map(self, task: Callable[[Item], Found], items: Iterable[Item]) -> Iterable[Found]:
         """On every core."""
@@ -58,10 +63,21 @@ class Local(Engine):
             pass
         shutil.rmtree(folder)
 
+    def bag_totals(
+        self, task: Batches, pieces: Iterable[Piece], n_bags: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Without a table of groups: bags that are numbers are places in an array."""
+        sizes, sums = np.zeros(n_bags, dtype=np.int64), np.zeros(n_bags, dtype=np.int64)
+        for batch in _flow(task, pieces):
+            bags, steps = (column.to_numpy() for column in batch.columns)
+            np.add.at(sums, bags, steps)
+            np.add.at(sizes, bags, 1)
+        return sizes, sums
+
     @contextmanager
     def table(self, task: Batches, pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[Any]:
         """A stream that DuckDB reads once."""
-        ibis = need("ibis", "release")
+        ibis = need("ibis", "engines")
         con = ibis.duckdb.connect(temp_directory="")
         try:
             stream = pa.RecordBatchReader.from_batches(schema, _flow(task, pieces))
@@ -72,7 +88,7 @@ class Local(Engine):
 
     def collect(self, expression: Any) -> Iterator[pa.Table]:
         """In batches, as DuckDB gives them."""
-        duckdb, backend = need("duckdb", "release"), expression.get_backend()
+        duckdb, backend = need("duckdb", "engines"), expression.get_backend()
         kinds = expression.schema().to_pyarrow()
         try:
             for batch in backend.con.execute(backend.compile(expression)).to_arrow_reader():

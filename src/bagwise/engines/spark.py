@@ -1,8 +1,9 @@
-"""Sums over the row groups of a Release on a Spark cluster.
+"""A Spark cluster: tasks and expressions in its executors, nothing but results on the driver.
 
-A task gets row groups with their bags, reads the rows itself from storage that every worker can
-reach, and sends back one sum. Sums of features and released means hold nothing private, so a task
-that is lost is simply run again.
+Tasks read their pieces themselves, from storage that every worker can reach; that is several times
+quicker than rows that Spark hands over. A task that is lost is run again and gives the same: what
+it reads does not change, where a row goes depends on its number alone, and files appear whole under
+a name of their own. Noise is the exception, and `Mechanism.add_noise` says why it may be.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import os
 import pickle
 import socket
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Iterator
-from functools import reduce
+from contextlib import contextmanager
+from functools import partial, reduce
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,11 +24,18 @@ import pyarrow as pa
 
 from bagwise import _check
 from bagwise._extras import need
-from bagwise.row_groups import Engine, RowGroup
+from bagwise.engines.cluster import Clustering
+from bagwise.engines.engine import Batches, Engine, Found, Item
+from bagwise.row_groups import RowGroup
 from bagwise.statistics import AggregateStatistics
+from bagwise.tables import Piece, Table
 
 # Seconds to wait for a master to answer at all.
 PATIENCE = 5
+# Cut pieces that Spark hands to a task at a time: each may be of some megabytes.
+AT_ONCE = 16
+ENCRYPTED = "spark.io.encryption.enabled"
+RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def connect(master: str = "local[*]") -> Any:
@@ -41,41 +52,170 @@ def connect(master: str = "local[*]") -> Any:
         # Everything is on this machine, whose own name need not lead anywhere.
         for name in ("spark.driver.host", "spark.driver.bindAddress"):
             builder = builder.config(name, "127.0.0.1")
+    # Workers keep what they exchange in files.
+    builder = builder.config(ENCRYPTED, "true")
     return builder.config("spark.ui.enabled", "false").getOrCreate()
 
 
-def on_spark(session: Any) -> Engine:
-    """An engine that sums over row groups on a Spark session.
+class Spark(Engine):
+    """The engine of a cluster.
 
     Parameters
     ----------
     session : pyspark.sql.SparkSession
-        From `connect`, or the one of a notebook.
+        From `connect`, or the one of a notebook. To release, it must have been started with
+        ``spark.io.encryption.enabled``: workers keep what they exchange in files.
     """
 
-    def run(
-        task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
+    package = "pyspark"
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    def check(self, table: Table) -> None:
+        """Refuse a session whose files could be read, and rows that workers could not."""
+        if self.session.sparkContext.getConf().get(ENCRYPTED) != "true":
+            got = "one that does not"
+            remedy = f"Start it with {ENCRYPTED}=true"
+            _check.refuse("the Spark session", "one that encrypts its files", got, remedy)
+        if not table.files:
+            remedy = "Write it to Parquet files that every worker can read"
+            _check.refuse("rows", "files, on Spark", "a table in memory", remedy)
+
+    def map(self, task: Callable[[Item], Found], items: Iterable[Item]) -> Iterable[Found]:
+        """In the executors; results come in order, once each."""
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number, item in _items(batches):
+                yield _answer(number, partial(task, item))
+
+        return [found for _, found in self._answers(run, items)]
+
+    def sum(
+        self, task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
     ) -> AggregateStatistics:
-        work = [(pickle.dumps(group),) for group in groups]
+        """In the executors; each sends one sum for all its row groups."""
 
-        def sums(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            total: AggregateStatistics | None = None
-            for batch in batches:
-                for row in batch.column(0):
-                    part = task(pickle.loads(row.as_py()))
-                    total = part if total is None else total + part
-            if total is not None:
-                yield pa.record_batch([[pickle.dumps(total)]], names=["sum"])
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            mine = [group for _, group in _items(batches)]
+            if mine:
+                yield _answer(0, partial(reduce, AggregateStatistics.__add__, map(task, mine)))
 
-        # Several to a core: a worker that is lost leaves little to do again.
-        parts = min(len(work), 4 * max(1, session.sparkContext.defaultParallelism))
-        frame = session.createDataFrame(work, "work binary").repartition(parts)
-        found = frame.mapInArrow(sums, "sum binary").collect()
+        sums: list[AggregateStatistics] = [found for _, found in self._answers(run, groups)]
+        return reduce(AggregateStatistics.__add__, sums)
+
+    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> None:
+        """By a shuffle of pieces that are cut by part; whoever gets a part writes its file."""
+
+        def split(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _, piece in _items(batches):
+                for number, stream in clustering.split(piece):
+                    yield pa.record_batch([[number], [stream.to_pybytes()]], names=["part", "rows"])
+
+        def join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            rows = (pair for batch in batches for pair in zip(*batch.columns, strict=True))
+            for number, pairs in groupby(rows, key=lambda pair: pair[0].as_py()):
+                count = clustering.join(number, (pair[1].as_buffer() for pair in pairs))
+                yield pa.record_batch([[number], [count]], names=["part", "count"])
+
+        parts = min(len(clustering.parts), self._tasks)
+        before = self.session.conf.get(RECORDS)
+        self.session.conf.set(RECORDS, AT_ONCE)
+        try:
+            cut = self._frame(pieces).mapInArrow(split, "part long, rows binary")
+            together = cut.repartition(parts, "part").sortWithinPartitions("part")
+            _finished(together.mapInArrow(join, "part long, count long").collect)
+        finally:
+            self.session.conf.set(RECORDS, before)
+
+    @contextmanager
+    def table(self, task: Batches, pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[Any]:
+        """A view of what tasks give."""
+        types = need("pyspark.sql.pandas.types", "spark")
+        ibis = need("ibis", "engines")
+        known = pa.schema([(field.name, _known_type(field)) for field in schema])
+
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for _, piece in _items(batches):
+                for batch in task(piece):
+                    yield batch.cast(known)
+
+        name = f"pieces_{uuid.uuid4().hex}"
+        frame = self._frame(pieces).mapInArrow(run, types.from_arrow_schema(known))
+        frame.createOrReplaceTempView(name)
+        try:
+            yield ibis.pyspark.connect(self.session).table(name)
+        finally:
+            self.session.catalog.dropTempView(name)
+
+    def collect(self, expression: Any) -> Iterator[pa.Table]:
+        """On the driver."""
+        query = expression.get_backend().compile(expression)
+        found = _finished(lambda: self.session.sql(query).toArrow())
+        yield found.cast(expression.schema().to_pyarrow())
+
+    @property
+    def _tasks(self) -> int:
+        """Several to a core: a worker that is lost leaves little to do again."""
+        return 4 * max(1, int(self.session.sparkContext.defaultParallelism))
+
+    def _frame(self, items: Iterable[Any]) -> Any:
+        """Numbered items for tasks to take."""
+        work = [(i, pickle.dumps(item)) for i, item in enumerate(items)]
+        frame = self.session.createDataFrame(work, "number long, item binary")
+        return frame.repartition(max(1, min(len(work), self._tasks)))
+
+    def _answers(self, run: Any, items: Iterable[Any]) -> list[tuple[int, Any]]:
+        """What tasks answered, in order; what one refused is refused here."""
+        frame = self._frame(items).mapInArrow(run, "number long, answer binary")
+        rows = _finished(frame.collect)
         # Written by our own workers a moment ago.
-        sums_found: list[AggregateStatistics] = [pickle.loads(bytes(row[0])) for row in found]
-        return reduce(AggregateStatistics.__add__, sums_found)
+        found = [(row[0], *pickle.loads(bytes(row[1]))) for row in sorted(rows)]
+        for _, sentence, _ in found:
+            if sentence is not None:
+                raise ValueError(sentence)
+        return [(number, answer) for number, _, answer in found]
 
-    return run
+
+def _items(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
+    """Numbers and items that a task was sent."""
+    for batch in batches:
+        for number, item in zip(*batch.columns, strict=True):
+            yield number.as_py(), pickle.loads(item.as_py())
+
+
+def _answer(number: int, task: Callable[[], Any]) -> pa.RecordBatch:
+    """An answer for the driver: what the task gives, or the sentence that it refused with."""
+    answer: tuple[str | None, Any]
+    try:
+        answer = None, task()
+    except ValueError as error:
+        answer = str(error), None
+    return pa.record_batch([[number], [pickle.dumps(answer)]], names=["number", "answer"])
+
+
+def _finished(job: Callable[[], Found]) -> Found:
+    """What a job gives, or one sentence: what Spark says is long, and may quote a value."""
+    errors = need("pyspark.errors", "spark"), need("py4j.protocol", "spark")
+    try:
+        return job()
+    except (errors[0].PySparkException, errors[1].Py4JError):
+        pass
+    remedy = "Its workers' logs say more: can all of them read and write the files?"
+    raise ValueError(f"the Spark job must come to its end; got a failure. {remedy}")
+
+
+def _known_type(field: pa.Field) -> pa.DataType:
+    """The type by which Spark keeps a column apart as finely as Arrow does."""
+    kind = field.type
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        return pa.int64()
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if kind in (pa.float32(), pa.float64(), pa.bool_(), pa.date32()):
+        return kind
+    remedy = "Turn it into numbers or text"
+    _check.refuse("ids", "whole numbers, text or dates, on Spark", str(kind), remedy)
 
 
 def _refuse_silent(master: str) -> None:

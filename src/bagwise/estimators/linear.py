@@ -18,6 +18,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted, validate_dat
 
 from bagwise import _check
 from bagwise.bags import Bags
+from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.saved import load_linear, save_linear
 from bagwise.estimators.tuning import (
     RHOS,
@@ -28,7 +29,7 @@ from bagwise.estimators.tuning import (
 )
 from bagwise.losses import check_rho
 from bagwise.released import Release
-from bagwise.row_groups import Engine
+from bagwise.row_groups import Sums
 from bagwise.spectrum import Spectrum, spectrum_of_rows, spectrum_of_statistics
 from bagwise.statistics import AggregateStatistics, FloatArray, Rows, read_bags
 
@@ -98,23 +99,28 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         self.ridge = ridge
 
     def fit(self, X: Any, y: Any = None, bags: Any = None) -> Self:
-        """Fit from rows and the means of their bags, or from a Release.
+        """Fit from rows and the means of their bags, from a Release, or from a table in files.
 
         Parameters
         ----------
         X : array, sparse matrix or data frame of shape (n_rows, n_features)
-            Or a Release, or its path, without y and bags: it is read once in constant memory, text
-            is one-hot encoded, and "loo" is answered by "gcv" as in `fit_statistics`.
+            Or a Release, or its path, without y and bags; or the path of a table, with the names of
+            its columns for both. Those are read in constant memory, text is one-hot encoded, and
+            "loo" is answered by "gcv" as in `fit_statistics`.
         y : one mean a row, or a mapping or Series from bag id to mean
         bags : one id a row, or Bags; None makes every row its own bag
         """
         self._check_parameters()
         self.__dict__.pop("encoder_", None)
-        if isinstance(X, Release | str | PathLike):
+        if isinstance(X, str | PathLike) and y is not None and bags is not None:
+            X, y, bags = BagTable(X, y, bags), None, None
+        if isinstance(X, Release | BagTable | str | PathLike):
             if y is not None or bags is not None:
-                got = "both beside a Release"
-                _check.refuse("y and bags", "left out", got, "They are in the Release")
-            return self.fit_release(X if isinstance(X, Release) else Release.load(X))
+                got = "one beside a Release, or without the other"
+                _check.refuse(
+                    "y and bags", "both left out, or both given", got, "A Release has them"
+                )
+            return self.fit_release(Release.load(X) if isinstance(X, str | PathLike) else X)
         X, responses, groups = self._validate(X, y, bags, reset=True)
         rows = Rows(X, responses, groups)
         self._refuse_one_bag(rows.statistics)
@@ -128,29 +134,34 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
 
     def fit_release(
         self,
-        release: Release,
+        release: Release | BagTable,
         features: Sequence[str] | None = None,
         progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
-        engine: Engine | None = None,
+        engine: Sums | None = None,
     ) -> Self:
-        """Fit from a Release, read once in constant memory.
+        """Fit from a Release or a BagTable, read once in constant memory.
 
         Parameters
         ----------
-        release : Release
+        release : Release or BagTable
         features : sequence of str
             Columns to take; by default all. Text is one-hot encoded, its levels remembered.
         progress : callable
             Wraps the loop over row groups, to show a bar.
-        engine : callable
-            What sums over row groups; by default the cores of this machine.
+        engine : Engine
+            What sums over the row groups of a Release; by default the cores of this machine.
         """
         self._check_parameters()
-        whole = release.statement.features == "statistics" and features is None
-        encoder = None if whole else release.encoder(features)
-        self.fit_statistics(release.statistics(encoder, progress, engine))
-        if encoder is not None:
+        if isinstance(release, BagTable):
+            encoder = release.encoder(features)
+            self.fit_statistics(release.statistics(encoder, progress))
             self.encoder_ = encoder
+            return self
+        whole = release.statement.features == "statistics" and features is None
+        chosen = None if whole else release.encoder(features)
+        self.fit_statistics(release.statistics(chosen, progress, engine))
+        if chosen is not None:
+            self.encoder_ = chosen
         return self
 
     def fit_statistics(self, statistics: AggregateStatistics) -> Self:

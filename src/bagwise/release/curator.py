@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bagwise import _check
 from bagwise._disk import appearing, check_free
-from bagwise.engines.cluster import Clustering
+from bagwise.engines.cluster import Clustering, clear_leftovers
 from bagwise.engines.engine import Engine
 from bagwise.engines.local import Local
 from bagwise.release import steps
@@ -151,6 +151,7 @@ def release(
 
     engine = Local() if engine is None else engine
     table = open_rows(rows, response)
+    engine.check(table)
     _refuse_roles(table, response, user, names)
     stay = [response] if user is None else [response, user]
     others = [*names, *stay[1:], *_averaged(table, stay, columns, features)]
@@ -190,6 +191,7 @@ def release(
             schema = pa.schema([table.schema.field(name) for name in chosen])
             moved = progress("Putting rows together")(pieces)
             engine.cluster(Clustering.of(layout, schema, clustered), moved)
+            clear_leftovers(clustered)
         if features == "means":
             write_bag_features(place, clustered, chosen, layout, engine)
         steps.reached("features written")

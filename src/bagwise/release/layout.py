@@ -98,7 +98,9 @@ class Quantised:
         """Batches of a piece."""
         wanted = list(dict.fromkeys([self.response, *self.names]))
         layout = self.layout
-        for table, places in placed(piece, layout.shuffle, layout.kept, wanted):
+        # Places matter only to who takes part and to bags that are drawn.
+        shuffle = layout.shuffle if layout.kept is not None or not self.names else None
+        for table, places in placed(piece, shuffle, layout.kept, wanted):
             steps = pa.array(self.mechanism.quantise(floats(table[self.response])))
             keys = [ids(table[name]).combine_chunks() for name in self.names]
             keys = keys or [pa.array(layout.bags(table, places))]
@@ -142,31 +144,27 @@ def sum_bags(
     response : str
     mechanism : Mechanism
     """
-    kinds = [(n, plain_type(table.schema.field(n).type)) for n in names]
-    # A column of the table may itself be called "steps".
-    keys = [f"key{i}" for i in range(len(names))] or ["key0"]
-    key_types = [kind for _, kind in kinds] or [pa.int64()]
-    schema = pa.schema([*zip(keys, key_types, strict=True), ("steps", pa.int64())])
-    task = Quantised(layout, mechanism, response, names, schema)
-    found = engine.totals(task, pieces, schema, keys, steps_sum="sum")
-    if names:
-        # Bags leave in an order of their own, which tells nothing of the table's.
-        found = found.take(np.random.default_rng().permutation(len(found)))
-        labels = pa.table(
-            [
-                found[key].cast(kind).combine_chunks()
-                for key, (_, kind) in zip(keys, kinds, strict=True)
-            ],
-            names=names,
-        )
-        sizes = found["size"].to_numpy().astype(np.int64)
-        called = labels[names[0]].combine_chunks() if len(names) == 1 else None
-        called = pa.array(np.arange(len(found))) if called is None else called
-        layout = Layout(layout.shuffle, layout.kept, sizes, called, labels)
-    else:
-        found = found.sort_by("key0")
-        if not np.array_equal(found["size"].to_numpy(), layout.sizes):
+    if not names:
+        schema = pa.schema([("bag", pa.int64()), ("steps", pa.int64())])
+        task = Quantised(layout, mechanism, response, names, schema)
+        mechanism.check_sizes(int(layout.sizes.max()))
+        sizes, sums = engine.bag_totals(task, pieces, len(layout.sizes))
+        if not np.array_equal(sizes, layout.sizes):
             got = "a table that changed while it was read"
             _check.refuse("rows", "the same from first to last", got, "Start again")
-    mechanism.check_sizes(int(layout.sizes.max()))
-    return layout, found["steps_sum"].to_numpy().astype(np.int64)
+        return layout, sums
+    kinds = [plain_type(table.schema.field(name).type) for name in names]
+    # A column of the table may itself be called "steps".
+    keys = [f"key{i}" for i in range(len(names))]
+    schema = pa.schema([*zip(keys, kinds, strict=True), ("steps", pa.int64())])
+    task = Quantised(layout, mechanism, response, names, schema)
+    found = engine.totals(task, pieces, schema, keys, steps_sum="sum")
+    # Bags leave in an order of their own, which tells nothing of the table's.
+    found = found.take(np.random.default_rng().permutation(len(found)))
+    columns = [found[k].cast(t).combine_chunks() for k, t in zip(keys, kinds, strict=True)]
+    labels = pa.table(columns, names=names)
+    called = columns[0] if len(names) == 1 else pa.array(np.arange(len(found)))
+    sizes = found["size"].to_numpy().astype(np.int64)
+    mechanism.check_sizes(int(sizes.max()))
+    made = Layout(layout.shuffle, layout.kept, sizes, called, labels)
+    return made, found["steps_sum"].to_numpy().astype(np.int64)

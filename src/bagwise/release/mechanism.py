@@ -177,9 +177,11 @@ class Mechanism:
             _check.refuse("the response", "finite", "missing or infinite values", "Drop those rows")
         low, high = self.units
         # Clip first: a huge response has no place on the grid, but a bound has.
-        clipped = np.clip(values, low * self.step, high * self.step)
+        np.clip(values, low * self.step, high * self.step, out=values)
+        values /= self.step
         # Half a step goes up, here and in any language.
-        whole: Integers = np.floor(clipped / self.step + 0.5).astype(np.int64)
+        values += 0.5
+        whole: Integers = np.floor(values, out=values).astype(np.int64)
         return whole
 
     def check_sizes(self, largest: int) -> None:

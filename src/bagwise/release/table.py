@@ -7,7 +7,7 @@ raised anew, outside the handler of the first, so that no chain of tracebacks sh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial, reduce
 from os import PathLike
 from typing import Any, NoReturn, TypeAlias, TypeVar
@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from bagwise import _check
 from bagwise.engines.engine import Engine
 from bagwise.release.marks import Mark, mark
-from bagwise.tables import ENDINGS, Piece, Table, files_of, is_number, open_table, plain, plain_type
+from bagwise.tables import (
+    ENDINGS,
+    Piece,
+    Table,
+    files_of,
+    is_number,
+    numbered,
+    open_table,
+    plain,
+    plain_type,
+)
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
@@ -180,13 +190,7 @@ def look_over(
     if response in total.missing:
         remedy = "Drop those rows by a rule of your own"
         _check.refuse("the response", "finite in every row", "missing or infinite ones", remedy)
-    counts = [one.n_rows for one in looks]
-    firsts = np.cumsum([0, *counts]).tolist()
-    found = [
-        replace(piece, n_rows=count, first=first)
-        for piece, count, first in zip(pieces, counts, firsts, strict=False)
-    ]
-    return [piece for piece in found if piece.n_rows], total
+    return numbered(pieces, [one.n_rows for one in looks]), total
 
 
 def _refuse_text(table: Table, response: str) -> None:

@@ -1,0 +1,438 @@
+"""Bags, sums and clustering of tables: the same laws for a row, a piece and a whole table."""
+
+import io
+import types
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, BagTable
+from bagwise.engines import cluster as cluster_module
+from bagwise.engines import layout as layout_module
+from bagwise.engines import open_engine
+from bagwise.engines.cluster import Clustering
+from bagwise.engines.layout import Kept, Layout, Permutation
+from bagwise.engines.local import Local
+from bagwise.release import curator, release, steps
+from bagwise.release.layout import draw_bags, keep_some, sum_bags
+from bagwise.release.mechanism import Mechanism
+from bagwise.release.table import look_over, open_rows
+
+
+def rows(n=3000, seed=0):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "a": rng.normal(size=n),
+            "place": rng.normal(size=n).astype(np.float32),
+            "town": rng.choice(["north", "south", "east"], n),
+            "day": rng.integers(0, 40, n).astype(np.int16),
+            "person": rng.integers(0, n // 4, n),
+            "y": rng.normal(size=n),
+        }
+    )
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The same rows in three Parquet files of many row groups."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for i in range(3):
+        pq.write_table(rows().slice(1000 * i, 1000), folder / f"{i}.parquet", row_group_size=130)
+    return folder
+
+
+# Permutations
+
+
+@pytest.mark.parametrize("n", [1, 2, 7, 65536, 65537, 100_000, 300_007])
+def test_a_permutation_takes_every_place_once(n):
+    shuffle = Permutation.draw(n, np.random.default_rng(n))
+    np.testing.assert_array_equal(np.sort(shuffle(np.arange(n))), np.arange(n))
+
+
+def test_a_permutation_is_computed_for_each_number_by_itself():
+    """Workers that see other pieces of the table agree."""
+    shuffle = Permutation.draw(200_000, np.random.default_rng(1))
+    whole = shuffle(np.arange(200_000))
+    some = np.array([3, 199_999, 77_777])
+    np.testing.assert_array_equal(shuffle(some), whole[some])
+
+
+@pytest.mark.parametrize("short", [2**16, 0], ids=["list", "cipher"])
+def test_permutations_look_uniform(monkeypatch, short):
+    """Where a number goes, and where two go together, over many keys; alpha = 1e-4 each."""
+    monkeypatch.setattr(layout_module, "SHORT", short)
+    n, draws = 10, 20_000
+    rng = np.random.default_rng(2)
+    found = np.array([Permutation.draw(n, rng)(np.arange(n)) for _ in range(draws)])
+    for i in (0, 4, 9):
+        assert stats.chisquare(np.bincount(found[:, i], minlength=n)).pvalue > 1e-4
+    pairs = np.bincount(found[:, 0] * n + found[:, 1], minlength=n * n).reshape(n, n)
+    assert np.diag(pairs).sum() == 0
+    assert stats.chisquare(pairs[~np.eye(n, dtype=bool)]).pvalue > 1e-4
+
+
+def test_neighbours_in_a_large_table_are_parted():
+    """Differences of neighbours are those of strangers: a Kolmogorov-Smirnov test, alpha = 1e-4."""
+    n = 10**6
+    found = Permutation.draw(n, np.random.default_rng(3))(np.arange(20_000)) / n
+    assert stats.kstest(found, "uniform").pvalue > 1e-4
+    apart = np.diff(found) % 1
+    assert stats.kstest(apart, "uniform").pvalue > 1e-4
+
+
+def test_kept_places_are_numbered_without_gaps():
+    rng = np.random.default_rng(4)
+    places = np.sort(rng.choice(1000, 300, replace=False))
+    kept = Kept.of(1000, iter([places[100:], places[:100]]))
+    stays, numbers = kept(np.arange(1000))
+    np.testing.assert_array_equal(np.flatnonzero(stays), places)
+    np.testing.assert_array_equal(numbers, np.arange(300))
+    assert kept.count == 300
+
+
+# Bags and sums
+
+
+def laid_out(source, names=(), bag_size=None, user=None, cap=1, engine=None, seed=0):
+    """A layout with its exact sums, as a release makes them, for a shuffle that is known."""
+    engine = engine or Local()
+    table = open_rows(source, "y")
+    pieces, look = look_over(table, engine, "y", list(names), iter)
+    shuffle = Permutation.draw(look.n_rows, np.random.default_rng(seed))
+    kept = keep_some(engine, table, pieces, shuffle, user, cap) if user else None
+    drawn = draw_bags(shuffle, kept, bag_size)
+    mechanism = Mechanism.of((-2.0, 1.0), 1.0)
+    return table, pieces, *sum_bags(engine, table, pieces, drawn, list(names), "y", mechanism)
+
+
+def quantised(y):
+    step = Mechanism.of((-2.0, 1.0), 1.0).step
+    return np.floor(np.clip(y, -2, 1) / step + 0.5).astype(np.int64)
+
+
+@pytest.mark.parametrize("bag_size", [1, 7, 20, 3000])
+def test_random_bags_have_the_sizes_of_bags_random_and_exact_sums(files, bag_size):
+    _, pieces, layout, sums = laid_out(files, bag_size=bag_size)
+    asked = Bags.random(3000, bag_size, random_state=0).sizes
+    np.testing.assert_array_equal(np.sort(layout.sizes), np.sort(asked))
+    bag_of = np.concatenate(
+        [bags for piece in pieces for _, _, bags in layout.rows(piece, ["a"], most=100)]
+    )
+    np.testing.assert_array_equal(np.bincount(bag_of), layout.sizes)
+    expected = np.zeros(len(sums), dtype=np.int64)
+    np.add.at(expected, bag_of, quantised(rows()["y"].to_numpy()))
+    np.testing.assert_array_equal(sums, expected)
+
+
+def test_the_same_key_gives_the_same_bags_however_the_table_is_cut(files, tmp_path):
+    pq.write_table(rows(), tmp_path / "whole.parquet")
+    pyarrow.csv.write_csv(rows(), tmp_path / "whole.csv")
+    first = laid_out(files, bag_size=11)[3]
+    for other in (tmp_path / "whole.parquet", tmp_path / "whole.csv", rows()):
+        np.testing.assert_array_equal(laid_out(other, bag_size=11)[3], first)
+    assert not np.array_equal(laid_out(files, bag_size=11, seed=1)[3], first)
+
+
+@pytest.mark.parametrize("names", [["town"], ["day"], ["town", "day"], ["day", "person", "town"]])
+def test_named_bags_have_exact_sums(files, names):
+    _, pieces, layout, sums = laid_out(files, names)
+    frame = rows().to_pandas()
+    frame["y"] = quantised(frame["y"])
+    expected = frame.groupby(names)["y"].agg(["sum", "size"])
+    found = layout.labels.to_pandas().assign(total=sums, size=layout.sizes).set_index(names)
+    assert len(found) == len(expected)
+    np.testing.assert_array_equal(found["total"].reindex(expected.index), expected["sum"])
+    np.testing.assert_array_equal(found["size"].reindex(expected.index), expected["size"])
+    # And each row finds its own bag again.
+    for piece in pieces[:3]:
+        for table, _, bags in layout.rows(piece, names):
+            assert layout.labels.take(bags).to_pydict() == table.to_pydict()
+
+
+def test_zeros_of_either_sign_are_one_bag(tmp_path):
+    table = pa.table({"x": [1.0, 2.0, 3.0], "g": [0.0, -0.0, 1.0], "y": [0.1, 0.2, 0.3]})
+    _, pieces, layout, _ = laid_out(table, ["g"])
+    assert sorted(layout.sizes) == [1, 2]
+    (found,) = layout.rows(pieces[0], ["x"])
+    assert found[2][0] == found[2][1] != found[2][2]
+
+
+@pytest.mark.parametrize("cap", [1, 3])
+def test_users_keep_so_many_rows_and_bags_are_drawn_from_those(files, cap):
+    _, pieces, layout, _ = laid_out(files, bag_size=5, user="person", cap=cap)
+    people = rows()["person"].to_numpy()
+    expected = np.minimum(np.bincount(people), cap)
+    kept = [
+        table["person"].to_numpy() for p in pieces for table, _, _ in layout.rows(p, ["person"])
+    ]
+    np.testing.assert_array_equal(np.bincount(np.concatenate(kept)), expected)
+    assert layout.n_rows == expected.sum() == layout.sizes.sum()
+    assert layout.sizes.min() >= 5
+
+
+# Clustering
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("names", [(), ("town", "day")])
+def test_clustered_rows_are_the_table_s_own_in_whole_bags(
+    files, tmp_path, monkeypatch, parts, names
+):
+    monkeypatch.setattr(cluster_module, "GROUP", 90)
+    monkeypatch.setattr(cluster_module, "PART", 3000 // parts)
+    table, pieces, layout, _ = laid_out(files, names, bag_size=None if names else 7)
+    clustering = Clustering.of(layout, table.schema.remove(5), tmp_path)
+    Local().cluster(clustering, pieces)
+    place = tmp_path / "rows.parquet"
+    assert place.is_dir() == (parts > 1)
+    assert not (tmp_path / ".moving").exists()
+    found = pq.read_table(place)
+    # Sorted by all columns, the rows are those that went in.
+    keys = [(name, "ascending") for name in ("a", "person")]
+    whole = rows().drop_columns("y").sort_by(keys)
+    assert found.drop_columns("bag").sort_by(keys).equals(whole)
+    # Bags lie together in the order of the table of bags, and no row group cuts one.
+    codes = pa.compute.index_in(found["bag"], layout.ids).to_numpy()
+    np.testing.assert_array_equal(codes, np.repeat(np.arange(len(layout.sizes)), layout.sizes))
+    seen = set()
+    for path in sorted(place.iterdir()) if parts > 1 else [place]:
+        with pq.ParquetFile(path) as file:
+            for i in range(file.num_row_groups):
+                some = set(file.read_row_group(i)["bag"].to_pylist())
+                assert not seen & some
+                seen |= some
+
+
+def test_every_type_of_column_comes_out_as_it_went_in(tmp_path):
+    n = 50
+    rng = np.random.default_rng(5)
+    odd = {
+        "half": pa.array(rng.normal(size=n).astype(np.float16)),
+        "unsigned": pa.array(rng.integers(0, 2**63, n).astype(np.uint64) * 2),
+        "when": pa.array(rng.integers(0, 2**60, n), pa.timestamp("ns", "Europe/Berlin")),
+        "long": pa.array(rng.integers(0, 2**40, n), pa.duration("us")),
+        "money": pa.array(rng.integers(0, 9**9, n)).cast(pa.decimal256(40, 3)),
+        "bytes": pa.array([bytes([i]) for i in range(n)], pa.large_binary()),
+        "gaps": pa.array([None if i % 3 else f"{i}" for i in range(n)]),
+        "truth": pa.array(rng.random(n) < 0.5),
+    }
+    table = pa.table(odd | {"key": np.arange(n), "y": rng.normal(size=n)})
+    pq.write_table(table, tmp_path / "in.parquet")
+    stored = pq.read_table(tmp_path / "in.parquet")
+    made = release(
+        tmp_path / "in.parquet",
+        response="y",
+        bag_size=5,
+        epsilon=1.0,
+        bounds=(-3, 3),
+        ledger=None,
+        out=tmp_path / "out",
+    )
+    X, _, _ = made.training_set()
+    assert X.sort_by("key").equals(stored.drop_columns("y"))
+
+
+# What may be written
+
+
+def test_no_response_touches_the_disk(tmp_path, monkeypatch):
+    """Every file that a release writes, also those that it takes away again, is looked at."""
+    canary = 0.73125918273645
+    table = rows(2000)
+    y = table["y"].to_numpy().copy()
+    y[7::50] = canary
+    pq.write_table(table.set_column(5, "y", pa.array(y)), tmp_path / "in.parquet")
+    values = {canary, float(quantised(np.array([canary]))[0])}
+    secrets = [np.float64(v).tobytes() for v in values] + [
+        int(v).to_bytes(8, "little") for v in values if v == int(v)
+    ]
+    seen = {}
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.chdir(folder)
+
+    def look():
+        for path in list(folder.rglob("*")):
+            if path.is_file():
+                seen[path.name] = path.read_bytes()
+
+    join = Clustering.join
+
+    def slow(self, number, streams):
+        look()
+        return join(self, number, streams)
+
+    monkeypatch.setattr(Clustering, "join", slow)
+    monkeypatch.setattr(steps, "reached", lambda step: look())
+    release(
+        tmp_path / "in.parquet",
+        response="y",
+        bag_size=10,
+        epsilon=1.0,
+        bounds=(-2, 1),
+        ledger=None,
+        out=folder / "out",
+    )
+    assert any(name.isdigit() for name in seen), "the pieces on their way were seen"
+    for name, data in seen.items():
+        assert not any(secret in data for secret in secrets), name
+
+
+def test_duckdb_has_no_place_for_temporary_files(tmp_path, monkeypatch):
+    """A group-by that does not fit stops with a sentence, and writes nothing."""
+    monkeypatch.chdir(tmp_path)
+    schema = pa.schema([("key0", pa.int64()), ("steps", pa.int64())])
+    engine = Local()
+    with engine.table(lambda _: [], [], schema) as table:
+        con = table.get_backend().con
+        (place,) = con.execute("SELECT current_setting('temp_directory')").fetchone()
+        assert not place
+
+    def wide(piece):
+        keys = np.arange(piece * 10**6, (piece + 1) * 10**6)
+        yield pa.record_batch([keys, keys], schema=schema)
+
+    class Small(Local):
+        def collect(self, expression):
+            expression.get_backend().con.execute("SET memory_limit = '20MB'")
+            return super().collect(expression)
+
+    wide_pieces = [types.SimpleNamespace(is_csv=False, number=i) for i in range(8)]
+    task = lambda piece: wide(piece.number)  # noqa: E731
+    with pytest.raises(ValueError, match="bags must be small enough to sum exactly, and few"):
+        Small().totals(task, wide_pieces, schema, ["key0"], steps_sum="sum")
+    assert not list(tmp_path.iterdir())
+
+
+# A learner's table
+
+
+def learner_table(folder, n=4000, seed=0):
+    """Rows with the mean of their bag beside them, in files and in any order."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"u": rng.normal(size=n), "v": rng.normal(size=n) + 3})
+    frame["town"] = rng.choice(["a", "b"], n)
+    frame["bag"] = rng.integers(0, n // 10, n)
+    frame["y"] = frame["u"] - frame["v"] + (frame["town"] == "a") + rng.normal(size=n) / 10
+    frame["y"] = frame.groupby("bag")["y"].transform("mean")
+    folder.mkdir()
+    for i in range(3):
+        frame.iloc[i::3].to_parquet(folder / f"{i}.parquet", row_group_size=300)
+    return frame
+
+
+def test_statistics_of_a_table_are_those_of_its_rows(tmp_path):
+    frame = learner_table(tmp_path / "in")
+    table = BagTable(tmp_path / "in", response="y", bags="bag")
+    assert table.columns == ["u", "v", "town"]
+    found = AggregateStatistics.from_table(table)
+    X = table.encoder().encode(pa.Table.from_pandas(frame))
+    expected = AggregateStatistics.from_rows(X, frame["y"], frame["bag"])
+    for name in ("between", "within", "cross", "mean", "response_square"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+    total = sum(len(y) for _, y, _ in table.batches())
+    assert total == len(frame)
+    assert repr(table) == f"BagTable(4000 rows in {len(table.sizes)} bags)"
+
+
+def test_a_table_leaves_nothing_behind(tmp_path):
+    learner_table(tmp_path / "in")
+    (tmp_path / "work").mkdir()
+    table = BagTable(tmp_path / "in", "y", "bag", folder=tmp_path / "work")
+    assert list((tmp_path / "work").iterdir())
+    del table
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_a_fit_on_a_path_is_the_fit_on_its_rows(tmp_path):
+    frame = learner_table(tmp_path / "in")
+    model = AggregateLinearRegression(rho="gcv").fit(str(tmp_path / "in"), "y", "bag")
+    X = model.encoder_.encode(pa.Table.from_pandas(frame))
+    same = AggregateLinearRegression(rho="gcv").fit(X, frame["y"], frame["bag"])
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-6)
+    assert model.predict(frame[["u", "v", "town"]]).shape == (4000,)
+    with pytest.raises(ValueError, match="y and bags must be both left out, or both given"):
+        AggregateLinearRegression().fit(str(tmp_path / "in"), "y")
+
+
+def test_a_table_from_the_command_line(tmp_path, command):
+    learner_table(tmp_path / "in")
+    words = [str(tmp_path / "in"), "--out", str(tmp_path / "m"), "--response", "y", "--bags", "bag"]
+    code, said, _ = command("fit", *words)
+    assert code == 0
+    assert "4,000 rows" in said
+    assert command("fit", *words[:5])[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"y": "not constant"}, "column 'y' must be constant within a bag"),
+        ({"y": np.nan}, "column 'y' must be finite in every row"),
+        ({"bag": None}, "column 'bag' must be a bag in every row"),
+        ({"response": "z"}, "response must be columns of the table; got 'z'"),
+        ({"bags": "z"}, "bags must be columns of the table; got 'z'"),
+        ({"response": "town"}, "response must be a column of numbers beside the bags"),
+        ({"response": "bag"}, "response must be a column of numbers beside the bags"),
+    ],
+)
+def test_bad_tables_are_one_sentence(tmp_path, change, sentence):
+    frame = learner_table(tmp_path / "in", 300)
+    options = {"response": "y", "bags": "bag"}
+    for name, value in change.items():
+        if name in options:
+            options[name] = value
+        elif value == "not constant":
+            frame.loc[5, name] += 1
+        else:
+            frame[name] = frame[name].astype(float)
+            frame.loc[5, name] = np.nan
+    path = tmp_path / "rows.csv"
+    frame.to_csv(path, index=False)
+    with pytest.raises(ValueError, match=sentence):
+        BagTable(path, **options)
+
+
+def test_engines_by_name():
+    assert isinstance(open_engine("local"), Local)
+    with pytest.raises(ValueError, match="engine must be local, spark or spark://host:port"):
+        open_engine("hadoop")
+
+
+def test_standard_input_is_a_table_too(monkeypatch):
+    text = rows(200).to_pandas().to_csv(index=False).encode()
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(text)))
+    _, _, layout, _ = laid_out("-", ["town"])
+    assert layout.n_rows == 200
+    assert isinstance(layout, Layout)
+
+
+def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    pq.write_table(rows(200), tmp_path / "in.parquet")
+    refuse_copies = curator.refuse_copies
+
+    def change(*arguments):
+        refuse_copies(*arguments)
+        pq.write_table(rows(150), tmp_path / "in.parquet")
+
+    monkeypatch.setattr(curator, "refuse_copies", change)
+    with pytest.raises(ValueError, match="rows must be the same from first to last"):
+        release(
+            tmp_path / "in.parquet",
+            response="y",
+            bag_size=10,
+            epsilon=1.0,
+            bounds=(-1, 1),
+            ledger=None,
+            out=tmp_path / "out",
+        )
+    assert not (tmp_path / "out").exists()
