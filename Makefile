@@ -23,6 +23,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/agreement.py
 	$(BIN)/python benchmarks/release.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/growth.py
 
 docs: $(STAMP)
 	$(BIN)/zensical build --clean --strict

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.ticker import NullFormatter
 from scale import run_release, write_rows
 from timing import seconds
 
@@ -62,7 +63,9 @@ def main():
             n, d, k = settings[len(settings) // 2]
             rest = {"rows": f"{d} features, bags of {k}", "features": f"{n:,} rows, bags of {k}"}
             panel.set_xlabel(f"{sweep}\n({rest.get(sweep, f'{n:,} rows, {d} features')})")
-            panel.legend(fontsize=8)
+            panel.legend(fontsize=8, loc="upper left")
+            panel.xaxis.set_minor_formatter(NullFormatter())
+            panel.set_ylim(0.05, 30)
             panel.grid(alpha=0.3)
     panels[0].set_ylabel("core-seconds")
     figure.savefig(options.out, dpi=150)

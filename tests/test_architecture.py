@@ -34,6 +34,7 @@ FLOW = [
     "released",
     "engines",
     "release",
+    "neural",
     "estimators",
     "baselines",
     "experiments",

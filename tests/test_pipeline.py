@@ -89,7 +89,7 @@ def test_a_fit_on_rows_forgets_the_release(place):
     assert hasattr(model, "encoder_")
     model.fit(np.eye(4), [1.0, 2, 3, 4])
     assert not hasattr(model, "encoder_")
-    with pytest.raises(ValueError, match="y and bags must be left out; got both beside a Release"):
+    with pytest.raises(ValueError, match="y and bags must be both left out, or both given"):
         model.fit(place / "rows", [1.0])
 
 

@@ -171,12 +171,12 @@ def test_a_cluster_gives_the_same_sums_and_goes_on_without_a_worker(released, cl
     # Workers cannot import the tests: what they run is sent to them.
     pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     task = partial(gated, str(gate), str(started), encoder)
-    found = Spark(session).sum(task, released._groups())
+    found = Spark(session).sum(task, released.row_groups())
     striker.join()
     made.start_worker()
     same(found, local)
     # What the dead worker had begun was begun again elsewhere.
-    assert len(os.listdir(started)) > len(released._groups())
+    assert len(os.listdir(started)) > len(released.row_groups())
 
 
 class Gated(Spark):
@@ -426,7 +426,7 @@ def test_spark_that_is_not_installed_is_one_sentence(monkeypatch):
 
 def test_a_release_pickles_by_row_group(released):
     """What a worker is sent is its own bags, not all of them."""
-    group = released._groups()[3]
+    group = released.row_groups()[3]
     again = pickle.loads(pickle.dumps(group))
     assert len(pickle.dumps(group)) < 2000
     assert again.read().equals(group.read())

@@ -17,6 +17,7 @@ Read the package in the order the data flows; a module imports only from those a
     released    Release: the folder that crosses from curator to learner, and all that does
     engines     tables of any size, on this machine or on Spark: bags, sums, rows put together
     release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
+    neural      networks from bags: one trainer for one or a thousand
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
     experiments one file an experiment, run(...) -> table
     reports     table -> picture
@@ -27,6 +28,10 @@ from bagwise import theory as theory
 from bagwise.bags import Bags as Bags
 from bagwise.engines.bag_table import BagTable as BagTable
 from bagwise.estimators.linear import AggregateLinearRegression as AggregateLinearRegression
+from bagwise.estimators.neural import AggregateMLPClassifier as AggregateMLPClassifier
+from bagwise.estimators.neural import AggregateMLPRegressor as AggregateMLPRegressor
+from bagwise.estimators.neural import AggregateTorchClassifier as AggregateTorchClassifier
+from bagwise.estimators.neural import AggregateTorchRegressor as AggregateTorchRegressor
 from bagwise.losses import Derivatives as Derivatives
 from bagwise.losses import bag_loss as bag_loss
 from bagwise.losses import instance_loss as instance_loss

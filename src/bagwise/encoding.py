@@ -106,6 +106,17 @@ class Encoder:
                 parts.append((len(levels), _codes(values, levels, name, unknown)))
         return EncodedRows(parts, (table.num_rows, len(self.names)))
 
+    def encode_frame(self, frame: Any) -> Any:
+        """A data frame with the columns as numbers; one that is encoded already as it is."""
+        names = tuple(getattr(frame, "column_names", None) or frame.columns)
+        if names == self.names:
+            return frame
+        # Only what the model takes: another column may be of any kind.
+        chosen = [name for name in self.columns if name in names]
+        return self.encode(
+            pa.table(frame.select(chosen) if hasattr(frame, "select") else frame[chosen])
+        )
+
     def to_dict(self) -> dict[str, list[str] | None]:
         """The encoder as plain lists, for JSON."""
         return {n: None if s is None else list(s) for n, s in self.columns.items()}

@@ -128,11 +128,11 @@ class Release:
 
     def batches(self) -> Iterator[tuple[pa.Table, FloatArray, NDArray[Any]]]:
         """Features, mean responses and bag ids of rows, a row group of whole bags at a time."""
-        for group in self._groups():
+        for group in self.row_groups():
             of_row = np.repeat(np.arange(len(group.sizes)), group.sizes)
             yield group.read(), group.means[of_row], table_ids(group.ids, of_row)
 
-    def _groups(self) -> list[RowGroup]:
+    def row_groups(self) -> list[RowGroup]:
         """The row groups with their bags, told apart by their numbers of rows."""
         self._need("rows")
 
@@ -163,7 +163,7 @@ class Release:
         self._need("rows")
         schema = checked(self.path, self._schemas)[0]
         text = [name for name in chosen if not is_number(schema.field(name).type)]
-        return Encoder.learn(schema, chosen, (group.read(text) for group in self._groups()))
+        return Encoder.learn(schema, chosen, (group.read(text) for group in self.row_groups()))
 
     def training_set(self) -> tuple[pa.Table, FloatArray, NDArray[Any]]:
         """X, y and bags to fit an estimator with: features, the mean of its bag, and the bag.
@@ -208,7 +208,7 @@ class Release:
         if self.statement.features == "means":
             return self._statistics_of_means(chosen)
         add = on_cores if engine is None else engine.sum
-        return add(partial(sum_row_group, chosen), progress(self._groups()))
+        return add(partial(sum_row_group, chosen), progress(self.row_groups()))
 
     def _statistics_of_means(self, encoder: Encoder) -> AggregateStatistics:
         """A and c of mean features, with the sizes of bags as weights."""

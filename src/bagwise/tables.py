@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from glob import glob
@@ -22,6 +23,19 @@ from bagwise import _check
 # Rows of a batch, unless a file's own pieces are smaller.
 BATCH = 2**17
 ENDINGS = {".csv": "csv", ".parquet": "parquet"}
+
+
+@contextmanager
+def _readable(source: str) -> Iterator[None]:
+    """One sentence for what Arrow says of a table that it cannot read to its end."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0][:200]
+        raise ValueError(
+            f"the table must be readable to its end; got {source}: {reason}. "
+            "Write it again, with one type a column."
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +71,14 @@ class Piece:
         names = list(columns)
         if isinstance(self.data, pa.Table):
             yield from self.data.select(names).to_batches(BATCH)
-        elif self.is_csv:
-            types = pyarrow.csv.ConvertOptions(column_types=self.schema)
-            form = ds.CsvFileFormat(convert_options=types)
-            data = ds.dataset(str(self.data), schema=self.schema, format=form)
-            yield from data.to_batches(columns=names, batch_size=BATCH, batch_readahead=4)
-        else:
+            return
+        with _readable(str(self.data)):
+            if self.is_csv:
+                types = pyarrow.csv.ConvertOptions(column_types=self.schema)
+                form = ds.CsvFileFormat(convert_options=types)
+                data = ds.dataset(str(self.data), schema=self.schema, format=form)
+                yield from data.to_batches(columns=names, batch_size=BATCH, batch_readahead=4)
+                return
             with pq.ParquetFile(self.data, metadata=footer(self.data)) as file:
                 for batch in file.iter_batches(BATCH, [self.group], names, use_threads=False):
                     yield batch.select(names)
@@ -126,7 +142,7 @@ class Table:
         """Rows with these columns, a batch at a time, in constant memory."""
         chosen = self.names if columns is None else list(columns)
         self.need(chosen)
-        try:
+        with _readable(self.source):
             if isinstance(self._data, ds.Dataset):
                 options = {"columns": chosen, "batch_size": BATCH, "batch_readahead": 4}
                 found = self._data.to_batches(**options, fragment_readahead=1)
@@ -135,12 +151,6 @@ class Table:
             for batch in found:
                 if batch.num_rows:
                     yield pa.Table.from_batches([batch]).select(chosen)
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0][:200]
-            raise ValueError(
-                f"the table must be readable to its end; got {self.source}: {reason}. "
-                "Write it again, with one type a column."
-            ) from None
 
 
 def open_table(

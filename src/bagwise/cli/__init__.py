@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import warnings
 
@@ -20,4 +21,8 @@ def main() -> None:
         app()
     except (ValueError, ImportError, OSError) as error:
         errors.print(str(error), style="red", markup=False, soft_wrap=True)
+        sys.exit(2)
+    except sqlite3.Error as error:
+        sentence = f"the ledger must be a file that can be read and written; got: {error}."
+        errors.print(sentence, style="red", markup=False, soft_wrap=True)
         sys.exit(2)

@@ -115,6 +115,10 @@ class BagTable:
         clear_leftovers(place)
         self._groups = find_groups(place, layout.ids, self.sizes, self.means)
 
+    def row_groups(self) -> list[RowGroup]:
+        """The row groups, of whole bags each."""
+        return self._groups
+
     def batches(self) -> Iterator[tuple[pa.Table, NDArray[np.float64], NDArray[np.int64]]]:
         """Features, mean responses and bags of rows, a row group of whole bags at a time."""
         for group in self._groups:

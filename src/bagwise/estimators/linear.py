@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils import Tags
-from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from bagwise import _check
-from bagwise.bags import Bags
 from bagwise.engines.bag_table import BagTable
+from bagwise.estimators.contract import TakesBags
 from bagwise.estimators.saved import load_linear, save_linear
 from bagwise.estimators.tuning import (
     RHOS,
@@ -31,12 +29,12 @@ from bagwise.losses import check_rho
 from bagwise.released import Release
 from bagwise.row_groups import Sums
 from bagwise.spectrum import Spectrum, spectrum_of_rows, spectrum_of_statistics
-from bagwise.statistics import AggregateStatistics, FloatArray, Rows, read_bags
+from bagwise.statistics import AggregateStatistics, FloatArray, Rows
 
 CHOICES = ("loo", "gcv", "theory")
 
 
-class AggregateLinearRegression(RegressorMixin, BaseEstimator):
+class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
     r"""Linear model for rows whose responses are known as means over bags.
 
     It minimises, over coefficients θ and intercept b,
@@ -90,6 +88,8 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
     >>> model.coef_.round(2).tolist(), round(model.intercept_, 2)
     ([1.0, 2.0, 3.0], 4.0)
     """
+
+    _accept_sparse = "csr"
 
     def __init__(
         self, rho: float | str = "loo", fit_intercept: bool = True, ridge: float = 0.0
@@ -205,12 +205,9 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         """
         check_is_fitted(self)
         if hasattr(self, "encoder_") and hasattr(X, "__arrow_c_stream__"):
-            names = tuple(getattr(X, "column_names", None) or X.columns)
-            if names != self.encoder_.names:
-                # Only what the model takes: another column may be of any kind.
-                chosen = [name for name in self.encoder_.columns if name in names]
-                table = pa.table(X.select(chosen) if hasattr(X, "select") else X[chosen])
-                return np.asarray(self.encoder_.encode(table) @ self.coef_ + self.intercept_)
+            X = self.encoder_.encode_frame(X)
+            if isinstance(X, np.ndarray):
+                return np.asarray(X @ self.coef_ + self.intercept_)
         X = self._validate_features(X, reset=False)
         return np.asarray(X @ self.coef_ + self.intercept_)
 
@@ -222,16 +219,6 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
     def load(cls, path: str | PathLike[str]) -> Self:
         """Read what `save` wrote. Nothing in the folder is ever executed."""
         return load_linear(cls(), Path(path))
-
-    def score(self, X: Any, y: Any, bags: Any = None, sample_weight: Any = None) -> float:
-        """R² of bag means, or of rows when bags is None; X, y and bags as in `fit`.
-
-        A bag weighs as much as its rows: 1 each, or their ``sample_weight``.
-        """
-        predictions = self.predict(X)
-        means, groups = read_bags(y, bags, len(predictions))
-        weights = groups.sizes if sample_weight is None else groups.sum(sample_weight)
-        return float(r2_score(means, groups.mean(predictions), sample_weight=weights))
 
     def _check_parameters(self) -> None:
         if isinstance(self.rho, str):
@@ -251,30 +238,6 @@ class AggregateLinearRegression(RegressorMixin, BaseEstimator):
         if isinstance(self.rho, str) and statistics.n_bags < 2:
             got = f"rho={self.rho!r} with n_bags=1 (n_samples=1 where bags is None)"
             _check.refuse("rho", "a number when there is one bag", got, "Pass rho=1.0, say")
-
-    def _validate(self, X: Any, y: Any, bags: Any, reset: bool) -> tuple[Any, FloatArray, Bags]:
-        """Rows, bag means and bags, or one sentence about what is wrong with them."""
-        n_rows = _num_samples(X)
-        if bags is None and not isinstance(y, Mapping):
-            X, y = self._validate_features(X, reset, y)
-            return X, *read_bags(y, None, n_rows)
-        # What can fail without touching the model goes first; an empty X has the better sentence.
-        if n_rows:
-            y, bags = read_bags(y, bags, n_rows)
-        return self._validate_features(X, reset), y, bags
-
-    def _validate_features(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
-        """X (and y) as scikit-learn checks them, with a remedy for text."""
-        options = {"accept_sparse": "csr", "dtype": (np.float64, np.float32), "reset": reset}
-        if not isinstance(y, str):
-            options["y_numeric"] = True
-        try:
-            return validate_data(self, X, y, **options)
-        except ValueError as error:
-            if "could not convert string" not in str(error):
-                raise
-            remedy = "Encode text columns first, with sklearn.preprocessing.OneHotEncoder, say"
-            raise ValueError(f"X must be numeric; got text. {remedy}.") from None
 
     def _finish_by_gcv(self, statistics: AggregateStatistics, spectrum: Spectrum) -> Self:
         scores = generalised_cross_validation(spectrum, statistics, self.fit_intercept, RHOS)

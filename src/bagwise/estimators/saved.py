@@ -10,6 +10,7 @@ from zipfile import ZIP_STORED, BadZipFile
 import numpy as np
 
 from bagwise._disk import appearing
+from bagwise._extras import need
 from bagwise.encoding import Encoder
 from bagwise.estimators.tuning import RhoPath
 
@@ -77,6 +78,94 @@ def load_linear(model: Model, path: Path) -> Model:
         raise ValueError(
             f"path must be a folder written by save; got {str(path)!r}. Fit and save it again."
         ) from error
+
+
+def save_network(model: Any, path: Path) -> None:
+    """Write a fitted network to a new folder, whole or not at all."""
+    save = need("safetensors.torch", "neural").save_file
+    torch = need("torch", "neural")
+    names = getattr(model, "feature_names_in_", None)
+    encoder = getattr(model, "encoder_", None)
+    classes = getattr(model, "classes_", None)
+    parameters = model.get_params(deep=False)
+    for name in ("module", "checkpoint", "random_state"):
+        parameters.pop(name, None)
+    said = {
+        "format": FORMAT,
+        "kind": type(model).__name__,
+        "parameters": parameters,
+        "rho": model.rho_,
+        "rho_source": model.rho_source_,
+        "response_centre": model.response_centre_,
+        "response_scale": model.response_scale_,
+        "n_epochs": model.n_epochs_,
+        "held_out_losses": list(model.held_out_losses_.items()),
+        "classes": None if classes is None else classes.tolist(),
+        "feature_names": None if names is None else list(names),
+        "encoder": None if encoder is None else encoder.to_dict(),
+    }
+    text = json.dumps(said, indent=1, default=lambda value: value.item())
+    tensors = {f"network.{k}": v.contiguous() for k, v in model.network_.state_dict().items()}
+    tensors |= {name: torch.as_tensor(getattr(model, f"{name}_")) for name in ("centre", "scale")}
+    with appearing(path.absolute()) as folder:
+        (folder / "model.json").write_text(text)
+        save(tensors, folder / "network.safetensors")
+
+
+def load_network(model: Model, path: Path) -> Model:
+    """Fill in an unfitted network from a folder, or say in a sentence that it is none."""
+    tools = need("safetensors", "neural")
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"path must be a model folder; got {str(path)!r}, which is none. Check it."
+        )
+    try:
+        with (path / "model.json").open("rb") as file:
+            said = json.loads(file.read(LARGEST))
+        if said["format"] != FORMAT or said["kind"] != type(model).__name__:
+            raise ValueError("another kind of model")
+        with tools.safe_open(path / "network.safetensors", "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        filled: Model = _fill_network(model, said, tensors)
+        return filled
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        tools.SafetensorError,
+    ) as error:
+        raise ValueError(
+            f"path must be a folder written by save of a {type(model).__name__}; "
+            f"got {str(path)!r}. Fit and save it again."
+        ) from error
+
+
+def _fill_network(model: Any, said: dict[str, Any], tensors: dict[str, Any]) -> Any:
+    """Fitted attributes of a network, when what was read fits together."""
+    known = said["parameters"]
+    model.set_params(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+    model.centre_, model.scale_ = (tensors.pop(name).numpy() for name in ("centre", "scale"))
+    classes = said["classes"]
+    if classes is not None:
+        model.classes_ = np.array(classes)
+    outputs = 1 if classes is None or len(classes) == 2 else len(classes)
+    model.network_ = model._network(len(model.centre_), outputs, [0])
+    model.network_.load_state_dict({k.removeprefix("network."): v for k, v in tensors.items()})
+    model.network_.eval()
+    model.rho_, model.rho_source_ = float(said["rho"]), str(said["rho_source"])
+    model.response_centre_ = float(said["response_centre"])
+    model.response_scale_ = float(said["response_scale"])
+    model.n_epochs_ = int(said["n_epochs"])
+    model.held_out_losses_ = {float(k): float(v) for k, v in said["held_out_losses"]}
+    model.n_features_in_ = len(model.centre_)
+    if said["feature_names"] is not None:
+        model.feature_names_in_ = np.array([str(n) for n in said["feature_names"]], dtype=object)
+    if said["encoder"] is not None:
+        model.encoder_ = Encoder.from_dict(said["encoder"])
+    return model
 
 
 def _fill(model: Any, said: dict[str, Any], arrays: dict[str, Any]) -> Any:

@@ -76,8 +76,10 @@ def _open_files(source: Any, response: str) -> Table:
     # What the system says of a file that is not there holds no cell; what readers say may.
     for file in files:
         file.open("rb").close()
-    # In CSV a response is a number though its first lines look whole.
+    # In CSV a response is a number though its first lines look whole; failing that, it is guessed.
     table = _quietly(open_table, sources, {response: pa.float64()})
+    if table is None and sources != ["-"]:
+        table = _quietly(open_table, sources)
     if table is None:
         _refuse_unreadable(", ".join(sources[:3]))
     return table

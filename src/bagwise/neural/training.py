@@ -1,0 +1,343 @@
+"""One loop for every network: Adam over batches of whole bags, early stopping on held-out bags."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from bagwise import _check
+from bagwise._extras import need
+from bagwise.neural.batches import Batch
+from bagwise.neural.loss import aggregate_losses
+
+#: an epoch's number -> its batches
+Source: TypeAlias = Callable[[int], Iterable[Batch]]
+BETAS, TINY = (0.9, 0.999), 1e-8
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    Attributes
+    ----------
+    epochs : int
+    weight_decay : float
+        Decoupled from the gradient, as in AdamW.
+    schedule : {"constant", "cosine"}
+        Of the learning rate over the epochs.
+    patience : int
+        Epochs without a better held-out loss until a network stops; 0 never stops one.
+    loss, kind : str
+        As in `bagwise.interpolating_loss`.
+    link : {"identity", "sigmoid", "softmax", "exp"}
+        From outputs to predicted means.
+    precision : {"float32", "tf32", "bf16"}
+        Of matrix products; tf32 is float32 on a CPU.
+    """
+
+    epochs: int
+    weight_decay: float = 0.0
+    schedule: str = "constant"
+    patience: int = 0
+    loss: str = "squared"
+    kind: str = "instance"
+    link: str = "identity"
+    precision: str = "float32"
+
+
+LINKS: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": lambda z: z,
+    "sigmoid": torch.sigmoid,
+    "softmax": lambda z: torch.softmax(z, -1),
+    "exp": lambda z: torch.exp(z.clamp(max=30.0)),
+}
+
+
+@dataclass
+class Run:
+    """Where a training stands: all that is needed to go on with it.
+
+    Attributes
+    ----------
+    epoch : int
+        Epochs done.
+    step : int
+        Steps of the optimiser.
+    moments : list of tensors
+        Adam's, two a parameter.
+    best : list of tensors
+        Parameters at the best held-out loss of each network.
+    best_loss, since : tensor of shape (M,)
+        That loss, and the epochs since.
+    history : list of tensors of shape (M,)
+        Held-out loss of each network after each epoch, or the training loss without held-out bags.
+    """
+
+    epoch: int
+    step: int
+    moments: list[Tensor]
+    best: list[Tensor]
+    best_loss: Tensor
+    since: Tensor
+    history: list[Tensor] = field(default_factory=list)
+
+
+def train(
+    network: Any,
+    source: Source,
+    rho: Tensor,
+    learning_rate: Tensor,
+    settings: Settings,
+    held_out: Callable[[], Iterable[Batch]] | None = None,
+    checkpoint: Path | None = None,
+    progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+) -> Run:
+    """Train a stack of M networks, each by itself though all at once.
+
+    Parameters
+    ----------
+    network : StackedMLP or OwnModule
+        Changed in place; at the end each has its best parameters when bags are held out.
+    source : callable
+        Gives the batches of an epoch, the same for the same number.
+    rho, learning_rate : tensor of shape (M,)
+    settings : Settings
+    held_out : callable
+        Gives batches of bags that are not trained on.
+    checkpoint : Path
+        File to write after each epoch, and to go on from when it is there.
+    progress : callable
+        Wraps the loop over epochs.
+    """
+    parameters = list(network.parameters())
+    M = len(network)
+    device = parameters[0].device
+    state = Run(
+        epoch=0,
+        step=0,
+        moments=[torch.zeros_like(p) for p in parameters for _ in range(2)],
+        best=[p.detach().clone() for p in parameters],
+        best_loss=torch.full((M,), math.inf, device=device),
+        since=torch.zeros(M, dtype=torch.int64, device=device),
+    )
+    if checkpoint is not None and checkpoint.exists():
+        _restore(state, parameters, checkpoint)
+    step, before = Step(network, rho, settings, state), None
+    # The switch is PyTorch's, and one for all.
+    usual = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else usual)
+    for epoch in progress(range(state.epoch, settings.epochs)):
+        active = state.since < (settings.patience or math.inf)
+        if not active.any():
+            break
+        lost = torch.zeros(M, device=device)
+        batches = 0
+        factor = _factor(settings, epoch)
+        for batch in source(epoch):
+            lost += step(batch, learning_rate * factor, batch is before)
+            batches, before = batches + 1, batch
+        shown = lost / max(batches, 1)
+        if held_out is not None:
+            shown = held_out_loss(network, held_out(), settings)
+            _remember(state, parameters, shown, active)
+        state.history.append(shown)
+        state.epoch = epoch + 1
+        # To look at a number, a GPU must be waited for.
+        if device.type == "cpu" or state.epoch % 50 == 0 or state.epoch == settings.epochs:
+            _refuse_nan(shown, rho)
+        if checkpoint is not None:
+            _store(state, parameters, checkpoint)
+    torch.set_float32_matmul_precision(usual)
+    if held_out is not None:
+        with torch.no_grad():
+            for p, best in zip(parameters, state.best, strict=True):
+                p.copy_(best)
+    return state
+
+
+def predict(network: Any, X: Tensor, settings: Settings) -> Tensor:
+    """Predicted means, shape (M, n, K), in float32."""
+    kind = X.device.type
+    with torch.autocast(kind, torch.bfloat16, enabled=settings.precision == "bf16"):
+        outputs = network(X)
+    return LINKS[settings.link](outputs.float())
+
+
+def held_out_loss(network: Any, batches: Iterable[Batch], settings: Settings) -> Tensor:
+    """Bag-level loss of each network over all batches, shape (M,)."""
+    with torch.no_grad():
+        found = [
+            (batch.sizes.sum(1), aggregate_losses(
+                predict(network, batch.X, settings),
+                batch,
+                torch.zeros(len(network), device=batch.X.device),
+                settings.loss,
+            ))
+            for batch in batches
+        ]  # fmt: skip
+        rows = sum(n for n, _ in found)
+        return torch.stack([n * loss for n, loss in found]).sum(0) / rows
+
+
+class Step:
+    """A step of Adam for every network of a stack.
+
+    On a GPU a step over a batch that stays the same is recorded once and played again: its many
+    small kernels would otherwise wait for Python.
+    """
+
+    def __init__(self, network: Any, rho: Tensor, settings: Settings, state: Run) -> None:
+        self.network, self.rho, self.settings, self.state = network, rho, settings, state
+        self.parameters = list(network.parameters())
+        self._rates = torch.zeros_like(rho)
+        self._count = torch.zeros((), device=rho.device)
+        self._recorded: tuple[Batch, Any, Tensor] | None = None
+        fused = rho.device.type == "cuda" and len(self.parameters) > 0
+        self._adam = torch.compile(adam) if fused else adam
+
+    def __call__(self, batch: Batch, rates: Tensor, again: bool) -> Tensor:
+        """Losses before the step; ``again`` says that the batch will come again as it is."""
+        self.state.step += 1
+        self._rates.copy_(rates)
+        self._count.fill_(self.state.step)
+        try:
+            if not (again and self.rho.device.type == "cuda"):
+                return self._take(batch)
+            if self._recorded is None or self._recorded[0] is not batch:
+                self._recorded = (batch, *self._record(batch))
+            self._recorded[1].replay()
+            return self._recorded[2].clone()
+        except RuntimeError as error:
+            if "memory" not in str(error).lower():
+                raise
+            got = f"{batch.X.shape[1]} rows at once"
+            remedy = "Take a smaller batch_size, smaller bags or layers, or device='cpu'"
+            sentence = f"a batch of whole bags must fit in memory; got {got}. {remedy}."
+            raise ValueError(sentence) from None
+
+    def _take(self, batch: Batch) -> Tensor:
+        settings = self.settings
+        predictions = predict(self.network, batch.X, settings)
+        losses = aggregate_losses(predictions, batch, self.rho, settings.loss, settings.kind)
+        gradients = torch.autograd.grad(losses.sum(), self.parameters)
+        with torch.no_grad():
+            decay, moments = settings.weight_decay, self.state.moments
+            self._adam(self.parameters, gradients, moments, self._count, self._rates, decay)
+        return losses.detach()
+
+    def _record(self, batch: Batch) -> tuple[Any, Tensor]:
+        """The step as a graph, and where it leaves the losses; parameters stay as they were."""
+        kept = [t.detach().clone() for t in (*self.parameters, *self.state.moments)]
+        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._take(batch)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.no_grad():
+            for t, before in zip((*self.parameters, *self.state.moments), kept, strict=True):
+                t.copy_(before)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            losses = self._take(batch)
+        return graph, losses
+
+
+def adam(
+    parameters: list[nn.Parameter],
+    gradients: Iterable[Tensor],
+    moments: list[Tensor],
+    step: Tensor,
+    rates: Tensor,
+    decay: float,
+) -> None:
+    """One step of AdamW, the ``step``-th, with a learning rate for each network of the stack."""
+    near, far = 1 - BETAS[0] ** step, 1 - BETAS[1] ** step
+    for i, (p, g) in enumerate(zip(parameters, gradients, strict=True)):
+        first, second = moments[2 * i], moments[2 * i + 1]
+        rate = rates.reshape(-1, *[1] * (p.ndim - 1)) if len(rates) > 1 else rates[0]
+        first.lerp_(g, 1 - BETAS[0])
+        second.mul_(BETAS[1]).addcmul_(g, g, value=1 - BETAS[1])
+        if decay:
+            p.mul_(1 - rate * decay)
+        p.sub_(rate / near * first / ((second / far).sqrt() + TINY))
+
+
+def _factor(settings: Settings, epoch: int) -> float:
+    """Share of the learning rate that an epoch has."""
+    if settings.schedule == "constant":
+        return 1.0
+    return 0.5 * (1 + math.cos(math.pi * epoch / settings.epochs))
+
+
+def _remember(state: Run, parameters: list[nn.Parameter], loss: Tensor, active: Tensor) -> None:
+    """Keep the parameters of networks that did better than before and had not stopped."""
+    better = (loss < state.best_loss) & active
+    state.best_loss = torch.where(better, loss, state.best_loss)
+    state.since = torch.where(better, 0, state.since + 1)
+    with torch.no_grad():
+        for p, best in zip(parameters, state.best, strict=True):
+            if len(better) == 1:
+                if better[0]:
+                    best.copy_(p)
+            else:
+                best[better] = p[better]
+
+
+def _refuse_nan(loss: Tensor, rho: Tensor) -> None:
+    if not torch.isfinite(loss).all():
+        bad = int((~torch.isfinite(loss)).nonzero()[0, 0])
+        got = f"no number at rho={rho[bad].item():.3g}"
+        remedy = "Take a smaller learning_rate, or standardise=True"
+        _check.refuse("the loss", "finite after every epoch", got, remedy)
+
+
+def _store(state: Run, parameters: list[nn.Parameter], path: Path) -> None:
+    """Write a checkpoint, whole or not at all."""
+    save = need("safetensors.torch", "neural").save_file
+    tensors = {"best_loss": state.best_loss, "since": state.since}
+    for name, values in (("p", parameters), ("m", state.moments), ("b", state.best)):
+        tensors |= {f"{name}{i}": v.detach().contiguous() for i, v in enumerate(values)}
+    tensors["history"] = torch.stack(state.history)
+    told = json.dumps({"epoch": state.epoch, "step": state.step})
+    partial = path.with_name(f".{path.name}.partial")
+    save(tensors, partial, {"run": told})
+    os.replace(partial, path)
+
+
+def _restore(state: Run, parameters: list[nn.Parameter], path: Path) -> None:
+    """Go on from a checkpoint, or say in a sentence that it is of another training."""
+    tools = need("safetensors", "neural")
+    try:
+        with tools.safe_open(path, "pt") as file:
+            told = json.loads(file.metadata()["run"])
+            found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with torch.no_grad():
+            for name, values in (("p", parameters), ("m", state.moments), ("b", state.best)):
+                for i, value in enumerate(values):
+                    if value.shape != found[f"{name}{i}"].shape:
+                        raise ValueError("another shape")
+                    value.copy_(found[f"{name}{i}"])
+        device = state.since.device
+        state.best_loss, state.since = found["best_loss"].to(device), found["since"].to(device)
+        state.history = list(found["history"].to(device))
+        state.epoch, state.step = told["epoch"], told["step"]
+    except (KeyError, ValueError, TypeError, OSError, tools.SafetensorError):
+        got = f"{str(path)!r}, which is of another training or cut short"
+        sentence = f"checkpoint must be one of this training; got {got}. Remove it to start anew."
+        raise ValueError(sentence) from None
+
+
+def shuffled(n: int, seed: int, epoch: int) -> Tensor:
+    """An order of n bags for an epoch, the same for the same seed."""
+    generator = torch.Generator().manual_seed((seed * 1_000_003 + epoch) % 2**63)
+    return torch.randperm(n, generator=generator)
