@@ -12,9 +12,16 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bagwise import AggregateLinearRegression, AggregateStatistics, Bags
+from bagwise import (
+    AggregateLinearRegression,
+    AggregateMLPClassifier,
+    AggregateMLPRegressor,
+    AggregateStatistics,
+    Bags,
+)
 
-ESTIMATORS = [AggregateLinearRegression()]
+NETWORK = AggregateMLPRegressor((16,), learning_rate=0.02, epochs=60, random_state=0)
+ESTIMATORS = [AggregateLinearRegression(), NETWORK]
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 
 
@@ -24,6 +31,7 @@ each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__
         AggregateLinearRegression(rho="theory"),
         AggregateLinearRegression(rho="gcv"),
         AggregateLinearRegression(rho=0.3),
+        AggregateMLPClassifier(epochs=100, random_state=0),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

@@ -11,7 +11,7 @@ import pytest
 
 from bagwise import theory
 from bagwise.cli.study import FIGURES
-from bagwise.experiments import chosen_rho, double_descent, figure1, private_bags
+from bagwise.experiments import chosen_rho, double_descent, figure1, figure4, private_bags
 from bagwise.reports.paper import save
 from tests.test_demo import run_command
 
@@ -100,3 +100,78 @@ def test_the_command_draws_one_figure_and_refuses_others(tmp_path, monkeypatch, 
     assert run_command(monkeypatch, "paper", "figure9", "--out", str(tmp_path / "q")) == 2
     assert "figure must be one of 'figure1'" in capsys.readouterr().err
     assert not (tmp_path / "q").exists()
+
+
+# Figure 4
+
+
+def small_tables():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    y = 20 + X @ [3.0, -2.0, 1.0] + rng.normal(size=120)
+    return [figure4.Data("small", X, y, (0.0, 40.0)), figure4.Data("other", X, y**2, (0.0, 1600.0))]
+
+
+def test_figure_4_measures_every_setting(tmp_path, monkeypatch):
+    monkeypatch.setattr(figure4, "HIDDEN", (4,))
+    monkeypatch.setattr(figure4, "MAIN", figure4.Setting(epochs=3))
+    monkeypatch.setattr(
+        figure4,
+        "settings",
+        lambda full: [figure4.MAIN, figure4.Setting("scaled", 0.1, 2, "spread")],
+    )
+    data = figure4.run(models=3, tables=small_tables())
+    points = len(figure4.SHARES) * len(figure4.RHOS)
+    assert len(data.columns["error"]) == 3 * points
+    assert np.isfinite(data.columns["error"]).all()
+    assert len(data.claims) == 6
+    paths = save(data, tmp_path)
+    assert paths[0].read_bytes()[:4] == b"\x89PNG"
+
+
+def test_figure_4_measures_rows_that_were_not_trained_on():
+    """A network that learnt nothing is as far off as its first weights, in raw units."""
+    data = small_tables()[0]
+    for scaling in ("raw", "scaled"):
+        setting = figure4.Setting(scaling, 1e-9, 1, "keep")
+        found = figure4.errors(data, setting, 2, 0)
+        centre = 0.0 if scaling == "raw" else 20.0
+        # First weights predict next to nothing.
+        assert found.mean() == pytest.approx(np.mean((data.y - centre) ** 2), rel=0.3)
+
+
+def test_settings_cover_what_the_paper_leaves_open():
+    every = figure4.settings(full=True)
+    assert len(set(every)) == len(every) == 24
+    assert every[0] == figure4.MAIN
+    assert set(figure4.settings(full=False)) <= set(every)
+
+
+def test_the_observations_are_judged():
+    sizes = np.repeat([80, 160, 240], 2)
+    rho = np.tile([0.0, 1.0], 3)
+    table = {"bag_size": sizes, "rho": rho, "spread": np.array([2.0, 1, 4, 1, 8, 2])}
+    assert figure4.spread_falls(table) == [0.5, 0.25, 0.25]
+    table["error"] = np.array([1.0, 2, 2, 1, 3, 1])
+    assert figure4.best_rhos(table) == {80: 0.0, 160: 1.0, 240: 1.0}
+    assert figure4.best_grows({80: 0.0, 160: 1.0, 240: 1.0})
+    assert not figure4.best_grows({80: 1.0, 160: 1.0, 240: 1.0})
+    assert not figure4.best_grows({80: 1.0, 160: 0.1, 240: 0.0})
+
+
+def test_the_docs_have_the_verdicts_that_were_measured():
+    stored = json.loads((DOCS.parent / "benchmarks/results/figure4.json").read_text())
+    page = (DOCS / "paper.md").read_text()
+    for claim in stored["claims"]:
+        where = claim["text"].split(": spread falls")[0].split(": the best rho")[0]
+        line = next(line for line in page.splitlines() if line.startswith(f"| {where} |"))
+        verdicts = [cell.strip() for cell in line.split("|")][2::2]
+        verdict = verdicts["best rho" in claim["text"]]
+        assert verdict == ("holds" if claim["holds"] else "fails")
+        if "best rho" in claim["text"]:
+            assert claim["evidence"] in line
+
+
+def test_full_is_asked_of_figure_4_alone(tmp_path, monkeypatch, capsys):
+    assert run_command(monkeypatch, "paper", "figure2", "--full", "--out", str(tmp_path)) == 2
+    assert "full must be asked of figure4 alone" in capsys.readouterr().err

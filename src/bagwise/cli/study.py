@@ -114,26 +114,39 @@ def plan_command(
         Console().print(sentence, soft_wrap=True, highlight=False)
 
 
+# Networks: a quarter of an hour on two cores.
+SLOW = "figure4"
 FIGURES = ("figure1", "figure2", "figure3", "double_descent", "private_bags", "chosen_rho")
 
 
 @app.command(epilog="Example: [bold]bagwise paper all --out paper[/bold]")
 def paper(
-    figure: Annotated[str, typer.Argument(help=f"One of {', '.join(FIGURES)}, or all.")],
+    figure: Annotated[
+        str,
+        typer.Argument(
+            help=f"One of {', '.join(FIGURES)}, or all of these; or {SLOW}, which is slow."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for pictures and numbers.")] = Path("paper"),
+    full: Annotated[
+        bool, typer.Option("--full", help=f"Every setting of {SLOW}, for a GPU.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Draw the paper's figures and three of our own, with the numbers behind them."""
     from bagwise import _check
     from bagwise.reports.paper import save
 
-    _check.choice("figure", figure, (*FIGURES, "all"))
+    _check.choice("figure", figure, (*FIGURES, SLOW, "all"))
+    if full and figure != SLOW:
+        _check.refuse("full", f"asked of {SLOW} alone", f"figure={figure!r}", "Leave it out")
     out.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     for name in FIGURES if figure == "all" else (figure,):
         run = import_module(f"bagwise.experiments.{name}").run
         slow = "progress" in signature(run).parameters
-        data = run(progress=bar(f"Drawing {name}")) if slow else run()
+        options: dict[str, Any] = {"progress": bar(f"Drawing {name}")} if slow else {}
+        data = run(**options, **({"full": True} if full else {}))
         paths = save(data, out)
         claims = [asdict(claim) for claim in data.claims]
         results[name] = {"files": [str(path) for path in paths], "claims": claims}

@@ -36,6 +36,12 @@ class Batch:
     means: Tensor
     size: int | None = None
 
+    def to(self, device: torch.device) -> Batch:
+        """The same on a device."""
+        parts = (self.X, self.codes, self.sizes, self.means)
+        X, codes, sizes, means = (part.to(device) for part in parts)
+        return Batch(X, codes, sizes, means, self.size)
+
 
 @dataclass(frozen=True)
 class BagData:
@@ -56,13 +62,20 @@ class BagData:
     means: Tensor
 
     @classmethod
-    def of(cls, X: Tensor, bags: Bags, means: NDArray[np.float64]) -> BagData:
-        """Rows of X in bags, whose ``rows`` say which of X they are; means of shape (m, K)."""
+    def of(
+        cls,
+        X: Tensor,
+        bags: Bags,
+        means: NDArray[np.float64],
+        rows: NDArray[np.int64] | None = None,
+    ) -> BagData:
+        """Rows of X in bags, with means of shape (m, K); ``rows`` lists those that are bagged."""
         order = bags.rows[np.argsort(bags.codes, kind="stable")]
+        order = order if rows is None else rows[order]
         parts = (torch.as_tensor(np.asarray(v, dtype=np.int64)) for v in (order, bags.sizes))
         known = torch.as_tensor(np.asarray(means), dtype=X.dtype)
-        rows, sizes, known = (part.to(X.device) for part in (*parts, known))
-        return cls(X, rows, sizes, known)
+        places, sizes, known = (part.to(X.device) for part in (*parts, known))
+        return cls(X, places, sizes, known)
 
     def part(self, chosen: NDArray[np.bool_]) -> BagData:
         """Some of the bags."""
@@ -99,7 +112,11 @@ class BagData:
 
     def whole(self) -> Batch:
         """All bags."""
-        return self.take(torch.arange(len(self.sizes), device=self.sizes.device))
+        m = len(self.sizes)
+        codes = torch.repeat_interleave(torch.arange(m, device=self.sizes.device), self.sizes)
+        sizes = self.sizes.to(self.X.dtype)
+        size = self._starts[1]
+        return Batch(self.X[self.rows][None], codes[None], sizes[None], self.means[None], size)
 
     def batches(self, order: Tensor, rows: int) -> Iterator[Batch]:
         """Bags in this order, about so many rows at a time; a larger bag is a batch of its own."""
@@ -120,27 +137,19 @@ def stacked(batches: Sequence[Batch]) -> Batch:
     """Batches of several networks side by side, filled up to one shape."""
     n = max(batch.X.shape[1] for batch in batches)
     m = max(batch.sizes.shape[1] for batch in batches)
-    filled = [_filled(batch, n, m) for batch in batches]
+    first, count = batches[0], len(batches)
+    filled = Batch(
+        first.X.new_zeros(count, n, first.X.shape[2]),
+        first.codes.new_full((count, n), m),
+        first.sizes.new_zeros(count, m),
+        first.means.new_zeros(count, m, first.means.shape[2]),
+    )
+    for i, batch in enumerate(batches):
+        rows, bags = batch.X.shape[1], batch.sizes.shape[1]
+        filled.X[i, :rows] = batch.X[0]
+        filled.codes[i, :rows] = batch.codes[0]
+        filled.sizes[i, :bags] = batch.sizes[0]
+        filled.means[i, :bags] = batch.means[0]
     sizes = {batch.size for batch in batches}
-    whole = all(b.X.shape[1] == n and b.sizes.shape[1] == m for b in batches)
-    return Batch(
-        torch.cat([b.X for b in filled]),
-        torch.cat([b.codes for b in filled]),
-        torch.cat([b.sizes for b in filled]),
-        torch.cat([b.means for b in filled]),
-        sizes.pop() if len(sizes) == 1 and whole else None,
-    )
-
-
-def _filled(batch: Batch, n: int, m: int) -> Batch:
-    pad = torch.nn.functional.pad
-    rows, bags = n - batch.X.shape[1], m - batch.sizes.shape[1]
-    known = batch.sizes.shape[1]
-    codes = torch.where(batch.codes < known, batch.codes, m)
-    return replace(
-        batch,
-        X=pad(batch.X, (0, 0, 0, rows)),
-        codes=pad(codes, (0, rows), value=m),
-        sizes=pad(batch.sizes, (0, bags)),
-        means=pad(batch.means, (0, 0, 0, bags)),
-    )
+    alike = all(b.X.shape[1] == n and b.sizes.shape[1] == m for b in batches)
+    return replace(filled, size=sizes.pop() if len(sizes) == 1 and alike else None)

@@ -29,7 +29,7 @@ class Member:
     Attributes
     ----------
     bags : Bags
-        Of the rows it is trained on; its ``rows`` may be a part of the table.
+        Of the rows it is trained on.
     means : ndarray of shape (n_bags,) or (n_bags, K)
     rho : float
     seed : int
@@ -37,6 +37,8 @@ class Member:
     learning_rate : float
     held_out : sequence of int
         Bags that early stopping looks at instead of training on them.
+    rows : int ndarray
+        Rows of the table that are bagged; None for all of them.
     """
 
     bags: Bags
@@ -45,6 +47,7 @@ class Member:
     seed: int = 0
     learning_rate: float = 1e-3
     held_out: Sequence[int] = ()
+    rows: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +151,9 @@ def train_ensemble(
         _check.refuse("members", "at least one", "none", "Pass a Member for each network")
     settings = Settings(epochs=100) if settings is None else settings
     place = find_device(device)
-    rows = torch.as_tensor(np.asarray(X, dtype=np.float32), device=place)
+    # All bags in every step are put together here and sent once.
+    home = torch.device("cpu") if batch_size is None else place
+    rows = torch.as_tensor(np.asarray(X, dtype=np.float32), device=home)
     size = chunk or (CPU_CHUNK if place.type == "cpu" else len(members))
     outputs = 1 if members[0].means.ndim == 1 else members[0].means.shape[1]
     widths = (rows.shape[1], *hidden, outputs)
@@ -161,14 +166,14 @@ def train_ensemble(
         sides = [_sides(rows, member) for member in some]
         if batch_size is not None:
             _refuse_unlike([side[0] for side in sides], batch_size)
-        source = _source([side[0] for side in sides], some, batch_size)
+        source = _source([side[0] for side in sides], some, batch_size, place)
         aside = [side[1] for side in sides if side[1] is not None]
         held_out = None
         if aside:
             if len(aside) < len(some):
                 got = f"{len(aside)} of {len(some)}"
                 _check.refuse("held_out", "given for every member or none", got, "Give all some")
-            whole = stacked([data.whole() for data in aside])
+            whole = stacked([data.whole() for data in aside]).to(place)
             held_out = _always(whole)
         rho = torch.tensor([check_rho(m.rho) for m in some], device=place)
         rates = torch.tensor([m.learning_rate for m in some], device=place)
@@ -182,7 +187,7 @@ def train_ensemble(
 def _sides(X: Tensor, member: Member) -> tuple[BagData, BagData | None]:
     """Bags to train on, and those held out."""
     means = member.means.reshape(len(member.means), -1)
-    data = BagData.of(X, member.bags, means)
+    data = BagData.of(X, member.bags, means, member.rows)
     if not len(member.held_out):
         return data, None
     aside = np.zeros(len(means), dtype=bool)
@@ -203,12 +208,14 @@ def _always(batch: Batch) -> Callable[[], list[Batch]]:
     return lambda: [batch]
 
 
-def _source(datas: list[BagData], members: Sequence[Member], batch_size: int | None) -> Source:
+def _source(
+    datas: list[BagData], members: Sequence[Member], batch_size: int | None, place: torch.device
+) -> Source:
     """Batches of all networks side by side: all bags in every step, or shuffled for each."""
     if batch_size is None:
         same = all(m.bags is members[0].bags and m.means is members[0].means for m in members)
         same = same and len({tuple(m.held_out) for m in members}) == 1
-        whole = datas[0].whole() if same else stacked([data.whole() for data in datas])
+        whole = (datas[0].whole() if same else stacked([data.whole() for data in datas])).to(place)
         return lambda epoch: [whole]
 
     def batches(epoch: int) -> Iterator[Batch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -24,14 +24,17 @@ class StackedMLP(nn.Module):
 
     def __init__(self, widths: Sequence[int], seeds: Sequence[int]) -> None:
         super().__init__()
+        shapes = [(a + 1, b) for a, b in pairwise(widths)]
+        ends = list(accumulate(a * b for a, b in shapes))
+        # One draw a network, cut into its layers.
+        generators = (torch.Generator().manual_seed(seed) for seed in seeds)
+        drawn = torch.stack([torch.rand(ends[-1], generator=g) for g in generators])
         weights, biases = [], []
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        for a, b in pairwise(widths):
-            drawn = [torch.rand(a + 1, b, generator=g) for g in generators]
-            # Uniform within ±1/√a: 2u − 1 has the right range, a the right width.
-            stack = (2 * torch.stack(drawn) - 1) / a**0.5
-            weights.append(nn.Parameter(stack[:, :a].contiguous()))
-            biases.append(nn.Parameter(stack[:, a:].contiguous()))
+        for (a, b), end in zip(shapes, ends, strict=True):
+            # Uniform within ±1/√inputs: 2u − 1 has the right range.
+            layer = (2 * drawn[:, end - a * b : end] - 1).reshape(-1, a, b) / (a - 1) ** 0.5
+            weights.append(nn.Parameter(layer[:, :-1].contiguous()))
+            biases.append(nn.Parameter(layer[:, -1:].contiguous()))
         self.weights, self.biases = nn.ParameterList(weights), nn.ParameterList(biases)
 
     def __len__(self) -> int:
@@ -39,12 +42,7 @@ class StackedMLP(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Outputs of shape (M, n, K) for inputs of shape (1, n, d) or (M, n, d)."""
-        h = X.expand(len(self), -1, -1)
-        last = len(self.weights) - 1
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            h = torch.baddbmm(bias, h, weight)
-            h = h if i == last else torch.relu(h)
-        return h
+        return mlp(list(self.weights), list(self.biases), X)
 
     def one(self, number: int) -> StackedMLP:
         """One of the networks, by itself."""
@@ -56,6 +54,23 @@ class StackedMLP(nn.Module):
             ]
             setattr(alone, name, nn.ParameterList(parts))
         return alone
+
+
+def mlp(
+    weights: Sequence[Tensor], biases: Sequence[Tensor], X: Tensor, compiled: bool = False
+) -> Tensor:
+    """Outputs of M perceptrons, shape (M, n, K), for inputs of shape (1, n, d) or (M, n, d)."""
+    h = X.expand(len(weights[0]), -1, -1)
+    for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
+        if compiled and (odd := -h.shape[2] % 8):
+            # Tensor cores take inputs in eights.
+            pad = nn.functional.pad
+            h, weight = pad(h, (0, odd)), pad(weight, (0, 0, 0, odd))
+        h = torch.relu(torch.baddbmm(bias, h, weight))
+    if compiled and weights[-1].shape[2] == 1:
+        # A product with one column is a sum, which can be fused with what is beside it.
+        return torch.add((h * weights[-1].mT).sum(2, keepdim=True), biases[-1])
+    return torch.baddbmm(biases[-1], h, weights[-1])
 
 
 class OwnModule(nn.Module):

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,10 +18,13 @@ from bagwise import _check
 from bagwise._extras import need
 from bagwise.neural.batches import Batch
 from bagwise.neural.loss import aggregate_losses
+from bagwise.neural.networks import StackedMLP, mlp
 
 #: an epoch's number -> its batches
 Source: TypeAlias = Callable[[int], Iterable[Batch]]
 BETAS, TINY = (0.9, 0.999), 1e-8
+# Epochs past which it pays to compile a step on a GPU, which takes half a minute.
+WORTH_COMPILING = 1000
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def train(
     step, before = Step(network, rho, settings, state), None
     # The switch is PyTorch's, and one for all.
     usual = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else usual)
+    torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else "highest")
     for epoch in progress(range(state.epoch, settings.epochs)):
         active = state.since < (settings.patience or math.inf)
         if not active.any():
@@ -201,8 +205,8 @@ class Step:
         self._rates = torch.zeros_like(rho)
         self._count = torch.zeros((), device=rho.device)
         self._recorded: tuple[Batch, Any, Tensor] | None = None
-        fused = rho.device.type == "cuda" and len(self.parameters) > 0
-        self._adam = torch.compile(adam) if fused else adam
+        self._adam: Callable[..., None] = adam
+        self._losses: Callable[[Batch], Tensor] = self._plain_losses
 
     def __call__(self, batch: Batch, rates: Tensor, again: bool) -> Tensor:
         """Losses before the step; ``again`` says that the batch will come again as it is."""
@@ -213,6 +217,9 @@ class Step:
             if not (again and self.rho.device.type == "cuda"):
                 return self._take(batch)
             if self._recorded is None or self._recorded[0] is not batch:
+                stack = isinstance(self.network, StackedMLP)
+                if self.settings.epochs >= WORTH_COMPILING and stack:
+                    self._adam, self._losses = _compiled(adam), self._compiled_losses
                 self._recorded = (batch, *self._record(batch))
             self._recorded[1].replay()
             return self._recorded[2].clone()
@@ -224,13 +231,24 @@ class Step:
             sentence = f"a batch of whole bags must fit in memory; got {got}. {remedy}."
             raise ValueError(sentence) from None
 
-    def _take(self, batch: Batch) -> Tensor:
+    def _plain_losses(self, batch: Batch) -> Tensor:
         settings = self.settings
         predictions = predict(self.network, batch.X, settings)
-        losses = aggregate_losses(predictions, batch, self.rho, settings.loss, settings.kind)
+        return aggregate_losses(predictions, batch, self.rho, settings.loss, settings.kind)
+
+    def _compiled_losses(self, batch: Batch) -> Tensor:
+        tensors = (batch.X, batch.codes, batch.sizes, batch.means)
+        layers = list(self.network.weights), list(self.network.biases)
+        losses: Tensor = _compiled(_mlp_losses)(
+            *layers, tensors, batch.size, self.rho, self.settings
+        )
+        return losses
+
+    def _take(self, batch: Batch) -> Tensor:
+        losses = self._losses(batch)
         gradients = torch.autograd.grad(losses.sum(), self.parameters)
         with torch.no_grad():
-            decay, moments = settings.weight_decay, self.state.moments
+            decay, moments = self.settings.weight_decay, self.state.moments
             self._adam(self.parameters, gradients, moments, self._count, self._rates, decay)
         return losses.detach()
 
@@ -250,6 +268,27 @@ class Step:
         with torch.cuda.graph(graph):
             losses = self._take(batch)
         return graph, losses
+
+
+def _mlp_losses(
+    weights: list[Tensor],
+    biases: list[Tensor],
+    tensors: tuple[Tensor, Tensor, Tensor, Tensor],
+    size: int | None,
+    rho: Tensor,
+    settings: Settings,
+) -> Tensor:
+    """Losses of perceptrons as a function of tensors alone, which is compiled once for a shape."""
+    with torch.autocast("cuda", torch.bfloat16, enabled=settings.precision == "bf16"):
+        outputs = mlp(weights, biases, tensors[0], compiled=True)
+    predictions = LINKS[settings.link](outputs.float())
+    batch = Batch(*tensors, size)
+    return aggregate_losses(predictions, batch, rho, settings.loss, settings.kind)
+
+
+@cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=False)
 
 
 def adam(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bagwise._extras import need
-from bagwise.experiments import chosen_rho, figure1, figure2
+from bagwise.experiments import chosen_rho, figure1, figure2, figure4
 from bagwise.experiments.figure import FigureData
 
 if TYPE_CHECKING:
@@ -207,10 +207,82 @@ def _chosen_rho(data: FigureData, pyplot: Any) -> Figure:
     return figure  # type: ignore[no-any-return]
 
 
+def _figure4(data: FigureData, pyplot: Any) -> Figure:
+    names = list(dict.fromkeys(data.columns["table"].tolist()))
+    figure, grid = pyplot.subplots(
+        3, len(names), figsize=(2.9 * len(names), 7.4), layout="constrained", squeeze=False
+    )
+    main = data.parameters["main_setting"]
+    colours = pyplot.colormaps["viridis"](np.linspace(0.1, 0.85, len(figure4.SHARES)))
+    for column, name in enumerate(names):
+        part = data.where(table=name, **main)
+        for colour, size in zip(colours, np.unique(part["bag_size"]), strict=True):
+            rows = part["bag_size"] == size
+            rho, error, spread = (part[key][rows] for key in ("rho", "error", "spread"))
+            top, middle = grid[0, column], grid[1, column]
+            top.plot(rho, error, color=colour, label=f"bags of {size}")
+            top.plot(rho[np.argmin(error)], error.min(), "*", color=colour, markersize=11)
+            middle.plot(rho, spread, "o-", color=colour, markersize=3)
+        grid[0, column].set_title(f"{name}, {part['models'][0]} models a point")
+        grid[0, column].legend(fontsize=7)
+    grid[0, 0].set_ylabel("mean test error (★ best)")
+    grid[1, 0].set_ylabel("standard deviation")
+    for axes in grid[:2].flat:
+        axes.set_xscale("symlog", linthresh=1e-3, linscale=0.4)
+        axes.set_xlim(-2e-4, 1.2)
+        axes.set_xticks([0, 1e-3, 1e-2, 1e-1, 1], ["0", ".001", ".01", ".1", "1"])
+        axes.xaxis.minorticks_off()
+        axes.set_yscale("log")
+        _plain_numbers(axes)
+        axes.set_xlabel("ρ")
+    _sweep(data, names[0], grid[2])
+    drawn: Figure = figure
+    return drawn
+
+
+def _plain_numbers(axes: Any) -> None:
+    """Numbers on a logarithmic axis as people write them."""
+    ticker = need("matplotlib.ticker", "plot")
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(ticker.LogLocator(subs=(2, 5)))
+    axes.yaxis.set_minor_formatter("{x:g}")
+
+
+def _sweep(data: FigureData, name: str, grid: Any) -> None:
+    """In which settings the two observations hold: best rho, and fall of the spread."""
+    keys = ("scaling", "learning_rate", "epochs", "remainder")
+    every = data.where(table=name)
+    kinds = list(dict.fromkeys(zip(*(every[key].tolist() for key in keys), strict=True)))
+    best, fall = grid[0], grid[1]
+    for kind in kinds:
+        part = data.where(table=name, **dict(zip(keys, kind, strict=True)))
+        found = figure4.best_rhos(part)
+        label = str(figure4.Setting(*kind))
+        colour = "#0072B2" if kind[0] == "raw" else "#D55E00"
+        look: dict[str, Any] = {"color": colour, "linestyle": "-" if kind[1] > 0.005 else ":"}
+        look |= {"marker": {200: "v", 500: "o", 2000: "^"}.get(kind[2], "s"), "markersize": 4}
+        look["fillstyle"] = "full" if kind[3] == "keep" else "none"
+        best.plot(found.keys(), [max(rho, 3e-4) for rho in found.values()], label=label, **look)
+        fall.plot(found.keys(), figure4.spread_falls(part), **look)
+    best.set(yscale="log", xlabel="bag size", ylabel="best ρ", title=f"{name}, every setting")
+    best.set_yticks([3e-4, 1e-3, 1e-2, 0.1, 1], ["0", ".001", ".01", ".1", "1"])
+    best.minorticks_off()
+    fall.set(xlabel="bag size", ylabel="spread at ρ = 1 over ρ = 0", yscale="log")
+    _plain_numbers(fall)
+    fall.axhline(1, color="0.6", linewidth=0.8)
+    for axes in grid[2:]:
+        axes.axis("off")
+    handles, labels = best.get_legend_handles_labels()
+    (grid[2] if len(grid) > 2 else fall).legend(
+        handles, labels, fontsize=5.5 if len(labels) > 8 else 7, loc="center left"
+    )
+
+
 DRAWINGS = {
     "figure1": _figure1,
     "figure2": _figure2,
     "figure3": _figure3,
+    "figure4": _figure4,
     "double_descent": _double_descent,
     "private_bags": _private_bags,
     "chosen_rho": _chosen_rho,
