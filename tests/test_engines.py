@@ -1,6 +1,7 @@
 """Bags, sums and clustering of tables: the same laws for a row, a piece and a whole table."""
 
 import io
+import traceback
 import types
 
 import numpy as np
@@ -18,7 +19,7 @@ from bagwise.engines import open_engine
 from bagwise.engines.cluster import Clustering
 from bagwise.engines.layout import Kept, Layout, Permutation
 from bagwise.engines.local import Local
-from bagwise.release import curator, release, steps
+from bagwise.release import Ledger, curator, release, steps
 from bagwise.release.layout import draw_bags, keep_some, sum_bags
 from bagwise.release.mechanism import Mechanism
 from bagwise.release.table import look_over, open_rows
@@ -416,23 +417,121 @@ def test_standard_input_is_a_table_too(monkeypatch):
     assert isinstance(layout, Layout)
 
 
-def test_a_table_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
-    pq.write_table(rows(200), tmp_path / "in.parquet")
+CHANGES = {
+    "fewer rows": lambda path: rows(150).to_pandas().to_csv(path, index=False),
+    "more rows": lambda path: rows(250).to_pandas().to_csv(path, index=False),
+    "other values": lambda path: rows(200, seed=1).to_pandas().to_csv(path, index=False),
+    "a bad cell": lambda path: path.write_text(path.read_text() + "1,1,north,1,1,SECRET777\n"),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("bagging", [{"bag_size": 10}, {"bags": "town"}], ids=str)
+@pytest.mark.parametrize("features", ["rows", "none"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_table_that_changes_while_it_is_read_is_refused(
+    tmp_path, monkeypatch, change, features, bagging
+):
+    """Between the first look and the sums; nothing is charged, left behind, or quoted."""
+    path = tmp_path / "in.csv"
+    rows(200).to_pandas().to_csv(path, index=False)
     refuse_copies = curator.refuse_copies
 
-    def change(*arguments):
+    def change_it(*arguments):
         refuse_copies(*arguments)
-        pq.write_table(rows(150), tmp_path / "in.parquet")
+        CHANGES[change](path)
 
-    monkeypatch.setattr(curator, "refuse_copies", change)
-    with pytest.raises(ValueError, match="rows must be the same from first to last"):
-        release(
-            tmp_path / "in.parquet",
-            response="y",
-            bag_size=10,
-            epsilon=1.0,
-            bounds=(-1, 1),
-            ledger=None,
-            out=tmp_path / "out",
-        )
+    monkeypatch.setattr(curator, "refuse_copies", change_it)
+    with pytest.raises((ValueError, FileNotFoundError)) as refusal:
+        release(path, response="y", epsilon=1.0, bounds=(-1, 1), ledger=tmp_path / "ledger.db",
+                budget=3, features=features, out=tmp_path / "out", **bagging)  # fmt: skip
+    if change != "gone":
+        assert "rows must be the same from first to last" in str(refusal.value)
+    shown = "".join(traceback.format_exception(refusal.value))
+    assert "SECRET777" not in shown + str(refusal.value.__context__)
     assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".out*"))
+    assert not Ledger(tmp_path / "ledger.db").datasets()
+
+
+def options(tmp_path, **changes):
+    asked = {"response": "y", "epsilon": 1.0, "bounds": (-1, 1), "bag_size": 5, "budget": 3}
+    return asked | {"ledger": tmp_path / "ledger.db", "out": tmp_path / "out"} | changes
+
+
+def test_categories_with_gaps_are_refused_before_a_charge(tmp_path):
+    x = pa.array([1.0, None] * 20).dictionary_encode()
+    table = pa.table({"x": x, "y": np.arange(40) / 40})
+    with pytest.raises(ValueError, match="columns must be finite numbers for this; got 'x'"):
+        release(table, **options(tmp_path, features="statistics"))
+    huge = pa.table({"x": np.full(40, 1e200), "y": np.arange(40) / 40})
+    with pytest.raises(ValueError, match="columns must be finite numbers for this; got 'x'"):
+        release(huge, **options(tmp_path, features="statistics"))
+    assert not (tmp_path / "ledger.db").exists() or not Ledger(tmp_path / "ledger.db").datasets()
+
+
+def test_what_another_library_says_of_a_table_is_not_passed_on(tmp_path):
+    duckdb = pytest.importorskip("duckdb")
+    text = duckdb.sql("SELECT 1.5 AS x, 'SECRET777' AS y UNION ALL SELECT 2.5, '3'")
+    bad = text.query("t", "SELECT x, CAST(y AS DOUBLE) AS y FROM t")
+    with pytest.raises(ValueError, match="rows must be") as refusal:
+        release(bad, **options(tmp_path))
+    assert "SECRET777" not in "".join(traceback.format_exception(refusal.value))
+
+
+@pytest.mark.parametrize("how", ["twice", "by a glob"])
+def test_a_file_is_taken_once(tmp_path, how):
+    pq.write_table(rows(50), tmp_path / "a.parquet")
+    again = tmp_path / ("a.parquet" if how == "twice" else "*.parquet")
+    with pytest.raises(ValueError, match="rows must be of"):
+        release([tmp_path / "a.parquet", again], **options(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.timestamp("ns", "UTC"), pa.duration("us"), pa.float16(), pa.time64("ns")],
+    ids=str,
+)
+def test_ids_that_an_engine_would_blur_are_refused(tmp_path, kind):
+    values = pa.array([1, 2, 3, 4]).cast(pa.float64() if kind == pa.float16() else pa.int64())
+    table = pa.table({"g": values.cast(kind), "x": [1.0, 2, 3, 4], "y": [0.1, 0.2, 0.3, 0.4]})
+    for change in ({"bags": "g", "bag_size": None}, {"user": "g"}):
+        with pytest.raises(ValueError, match="ids must be numbers, text, dates or times"):
+            release(table, **options(tmp_path, **change))
+
+
+def test_a_stray_file_stops_a_release(tmp_path, monkeypatch):
+    reached = steps.reached
+
+    def litter(step):
+        if step == "means written":
+            (tmp_path / ".out.partial" / "stray").write_text("x")
+        reached(step)
+
+    monkeypatch.setattr(steps, "reached", litter)
+    with pytest.raises(OSError, match="must hold what was released alone"):
+        release(rows(50), **options(tmp_path))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_csv_file_without_rows_may_come_first(tmp_path):
+    (tmp_path / "a.csv").write_text("a,y\n")
+    (tmp_path / "b.csv").write_text("a,y\n" + "".join(f"{i}.5,{i}\n" for i in range(20)))
+    made = release(tmp_path / "*.csv", **options(tmp_path, bounds=(0, 20)))
+    assert made.statement.n_rows == 20
+
+
+@pytest.mark.parametrize("copy", ["blanks", "a space before"])
+def test_text_that_repeats_the_response_is_known_by_the_cells_that_read(tmp_path, copy):
+    y = rows(400)["y"].to_numpy()
+    text = [
+        f" {v}" if copy != "blanks" else ("NA" if i % 50 == 0 else f"{v}") for i, v in enumerate(y)
+    ]
+    with pytest.raises(ValueError, match="different from the response; got 'copy'"):
+        release({"copy": text, "y": y}, **options(tmp_path))
+
+
+def test_nested_columns_of_a_learner_s_table_are_left_alone(tmp_path):
+    table = pa.table({"x": [1.0, 2.0], "l": [[1], [2]], "b": [0, 1], "y": [1.0, 2.0]})
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert BagTable(tmp_path / "t.parquet", "y", "b").columns == ["x", "b"]

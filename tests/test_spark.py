@@ -26,9 +26,11 @@ from bagwise.engines import cluster as cluster_module
 from bagwise.engines.cluster import Clustering
 from bagwise.engines.layout import Permutation
 from bagwise.engines.spark import Spark, connect
+from bagwise.estimators.streaming import evaluate_table, predict_parts, predict_table
 from bagwise.release import curator, release
 from bagwise.release import mechanism as mechanism_module
 from bagwise.row_groups import sum_row_group
+from bagwise.tables import open_table
 
 pyspark = pytest.importorskip("pyspark")
 pytestmark = [
@@ -384,6 +386,25 @@ def test_a_table_on_a_cluster_gives_the_same_statistics(files, cluster, tmp_path
     ]
     found, local = (table.statistics(table.encoder(["u", "town"])) for table in tables)
     same(found, local)
+
+
+def test_predictions_and_scores_on_a_cluster_are_those_of_one_machine(files, cluster, tmp_path):
+    model = AggregateLinearRegression(rho="gcv").fit(
+        release(files, response="y", epsilon=math.inf, bounds=(-3, 3), bag_size=5, ledger=None,
+                columns=["u", "town"], out=tmp_path / "released")
+    )  # fmt: skip
+    table = open_table(files)
+    engine = Spark(cluster[1])
+    for found, local in zip(
+        evaluate_table(model, table, "y", "day", engine=engine).values(),
+        evaluate_table(model, table, "y", "day").values(),
+        strict=True,
+    ):
+        np.testing.assert_allclose(list(vars(found).values()), list(vars(local).values()))
+    (tmp_path / "out").mkdir()
+    assert predict_parts(model, table, tmp_path / "out", engine, ["person"]) == 20_000
+    local = pa.concat_tables(predict_table(model, table, ["person"]))
+    assert pq.read_table(tmp_path / "out").equals(local)
 
 
 def test_the_command_runs_on_spark(released, tmp_path):

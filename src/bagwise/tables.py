@@ -107,6 +107,11 @@ class Table:
         """A table in memory."""
         return cls(data.schema, "the table", ds.dataset(data))
 
+    def state(self) -> list[tuple[int, int]]:
+        """What changes when a file does: its size, and when it was written."""
+        found = (file.stat() for file in self.files)
+        return [(one.st_size, one.st_mtime_ns) for one in found]
+
     def pieces(self) -> list[Piece]:
         """The table in parts that workers read by themselves; standard input is read at once."""
         if not self.files:
@@ -180,6 +185,8 @@ def open_table(
         return _open_input(options)
     files = [file for one in sources for file in files_of(str(one))]
     name = ", ".join(map(str, sources[:3]))
+    if len({file.resolve() for file in files}) < len(files):
+        _check.refuse("the table", "of different files", f"one of {name!r} twice", "Name it once")
     kinds = {ENDINGS.get(file.suffix.lower(), "") for file in files}
     if len(kinds) != 1 or not all(kinds):
         remedy = "Name files of one kind; their endings tell"
@@ -196,7 +203,7 @@ def open_table(
                 _refuse_twice(some, name)
             _refuse_mixed([pa.schema([(n, pa.null()) for n in some]) for some in names], name)
             form = ds.CsvFileFormat(convert_options=options)
-            data = ds.dataset([str(file) for file in files], format=form)
+            data = ds.dataset([str(file) for file in files], _csv_schema(files, options), form)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:200]
         raise ValueError(
@@ -204,6 +211,16 @@ def open_table(
         ) from None
     _refuse_twice(data.schema.names, name)
     return Table(data.schema, name, data, tuple(file.absolute() for file in files))
+
+
+def _csv_schema(files: Sequence[Path], options: pyarrow.csv.ConvertOptions) -> pa.Schema:
+    """Columns as the first file that has rows shows them."""
+    for file in files:
+        with pyarrow.csv.open_csv(file, convert_options=options) as reader:
+            schema = reader.schema
+            if any(batch.num_rows for batch in reader):
+                return schema
+    return schema
 
 
 @lru_cache(maxsize=64)

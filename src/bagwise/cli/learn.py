@@ -19,6 +19,11 @@ Unknown = Annotated[
 ]
 
 
+EngineName = Annotated[
+    str, typer.Option("--engine", help="Where to work: local, spark, or spark://host:port.")
+]
+
+
 @app.command("fit", epilog="Example: [bold]bagwise fit released --out model --rho gcv[/bold]")
 def fit_command(
     release: Annotated[Path, typer.Argument(help="A Release folder, or a table.")],
@@ -35,9 +40,7 @@ def fit_command(
         str | None, typer.Option(help="Columns to take, with commas between. Default: all.")
     ] = None,
     ridge: Annotated[float, typer.Option(help="Penalty on squared coefficients.")] = 0.0,
-    engine: Annotated[
-        str, typer.Option(help="Where to sum: local, spark, or spark://host:port.")
-    ] = "local",
+    engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
     """Fit a model to a release, or to a table of rows with the means of their bags."""
@@ -109,12 +112,14 @@ def predict_command(
         str | None, typer.Option(help="Columns to copy beside, with commas between.")
     ] = None,
     unknown: Unknown = "refuse",
+    engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
     """Predict the response of every row, in the order of the rows."""
     from bagwise import AggregateLinearRegression, _check
-    from bagwise._disk import appearing_file
-    from bagwise.estimators.streaming import csv_types, predict_table
+    from bagwise._disk import appearing, appearing_file
+    from bagwise.engines import open_engine
+    from bagwise.estimators.streaming import csv_types, predict_parts, predict_table
     from bagwise.tables import open_table
 
     writers: dict[str, Any] = {".csv": pyarrow.csv.CSVWriter, ".parquet": pq.ParquetWriter}
@@ -124,9 +129,19 @@ def predict_command(
     kept = names(keep) or []
     table = open_table(data, csv_types(loaded, keep=kept))
     rows = 0
+    if engine != "local":
+        where = open_engine(engine)
+        if out.suffix.lower() != ".parquet" or not table.files:
+            got = f"{str(out)!r}, or no files to read"
+            remedy = "It becomes a folder with a file for each piece of the table"
+            _check.refuse("out", "a name that ends in .parquet, on Spark", got, remedy)
+        with appearing(out.absolute()) as folder:
+            rows = predict_parts(loaded, table, folder, where, kept, unknown)
+        print(json.dumps({"out": str(out), "rows": rows}) if as_json else f"{rows:,} rows: {out}")
+        return
     with appearing_file(out) as place:
         writer: Any = None
-        for batch in bar("Predicting")(predict_table(loaded, table, kept, unknown)):
+        for batch in predict_table(loaded, table, kept, unknown, bar("Predicting")):
             if writer is None:
                 writer = writers[out.suffix.lower()](place, batch.schema)
             writer.write_table(batch)
@@ -151,10 +166,12 @@ def evaluate_command(
         str | None, typer.Option(help="Column that makes bags, to score means.")
     ] = None,
     unknown: Unknown = "refuse",
+    engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
     """Score a model on bags, and on rows where their responses are known."""
     from bagwise import AggregateLinearRegression, Release, _check
+    from bagwise.engines import open_engine
     from bagwise.estimators.streaming import csv_types, evaluate_release, evaluate_table
     from bagwise.tables import open_table
 
@@ -170,7 +187,8 @@ def evaluate_command(
             got = "none for a table"
             _check.refuse("response", "given", got, "Or pass a Release, which has means")
         table = open_table(data, csv_types(loaded, response))
-        found = evaluate_table(loaded, table, response, bags, unknown, bar("Reading rows"))
+        where = None if engine == "local" else open_engine(engine)
+        found = evaluate_table(loaded, table, response, bags, unknown, bar("Reading rows"), where)
     if as_json:
         print(json.dumps({level: asdict(scores) for level, scores in found.items()}))
         return

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
+
+from bagwise._progress import bar as bar
+from bagwise._progress import errors as errors
 
 app = typer.Typer(
     name="bagwise",
@@ -18,7 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-errors = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead.")]
 
@@ -31,12 +32,6 @@ def group() -> None:
 def names(text: str | None) -> list[str] | None:
     """Names with commas between."""
     return None if text is None else [word.strip() for word in text.split(",")]
-
-
-def bar(title: str) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """A progress bar on the terminal's error stream, and none where there is no terminal."""
-    hidden = not errors.is_terminal
-    return lambda items: track(items, title, console=errors, transient=True, disable=hidden)
 
 
 def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:

@@ -19,7 +19,7 @@ from bagwise import _check
 from bagwise.encoding import Encoder
 from bagwise.engines.cluster import Clustering, clear_leftovers
 from bagwise.engines.engine import Engine
-from bagwise.engines.layout import Layout, Permutation, ids, placed
+from bagwise.engines.layout import Layout, Permutation, check_ids, ids, placed
 from bagwise.engines.local import Local
 from bagwise.row_groups import RowGroup, find_groups, sum_row_group
 from bagwise.statistics import AggregateStatistics
@@ -83,7 +83,12 @@ class BagTable:
             got = f"{response!r}"
             _check.refuse("response", "a column of numbers beside the bags", got, "Name another")
         #: columns that can be features
-        self.columns = [n for n in table.names if n not in (response, "bag")]
+        self.columns = [
+            field.name
+            for field in table.schema
+            if field.name not in (response, "bag") and not pa.types.is_nested(field.type)
+        ]
+        check_ids(table, names)
         pieces = table.pieces()
         counts = list(engine.map(partial(_count, names=names, response=response), pieces))
         pieces = numbered(pieces, counts)

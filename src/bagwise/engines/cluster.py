@@ -11,18 +11,19 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bagwise.engines.layout import Layout
+from bagwise.engines.layout import Layout, refuse_changed
 from bagwise.row_groups import ROWS, part_name
 from bagwise.tables import Piece, plain_type
 
 Integers: TypeAlias = NDArray[np.int64]
+Item = TypeVar("Item")
 # Rows of a row group, unless a bag is larger: what a reader holds at once.
 GROUP = 2**17
 # Rows and bytes of a part, which a worker holds at once; and the most parts.
@@ -72,6 +73,10 @@ class Clustering:
 
     def split(self, piece: Piece) -> Iterator[tuple[int, pa.Buffer]]:
         """The rows of a piece, cut by part: (part, Arrow stream of features, place and bag)."""
+        # It was readable a moment ago, and what a reader says may quote a cell.
+        yield from quietly(self._split(piece))
+
+    def _split(self, piece: Piece) -> Iterator[tuple[int, pa.Buffer]]:
         for features, places, bags in self.layout.rows(piece, self.schema.names, 4 * GROUP):
             part = np.searchsorted(self.starts, bags, side="right") - 1
             order = np.argsort(part, kind="stable")
@@ -112,6 +117,23 @@ class Clustering:
                 writer.write_table(pa.table([of_row, *some.columns], schema=schema), len(some))
         os.replace(partial, path)
         return len(order)
+
+
+def quietly(items: Iterable[Item]) -> Iterator[Item]:
+    """The items; where a reader fails on the way, one sentence without what it says."""
+    found = iter(items)
+    while True:
+        try:
+            item = next(found)
+        except StopIteration:
+            return
+        except (ValueError, IndexError, TypeError, OSError, pa.ArrowException):
+            failed = True
+        else:
+            failed = False
+        if failed:
+            refuse_changed()
+        yield item
 
 
 def clear_leftovers(folder: Path) -> None:

@@ -10,17 +10,18 @@ module never sees one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bagwise.tables import Piece, plain
+from bagwise import _check
+from bagwise.tables import Piece, Table, plain, plain_type
 
 Integers: TypeAlias = NDArray[np.int64]
 # Up to this many numbers a permutation is a list; past it, rounds of a cipher.
@@ -42,8 +43,8 @@ class Permutation:
     Notes
     -----
     Guarantees: a bijection, the same on every machine. Past 65,536 numbers it is the construction
-    of Luby and Rackoff with eight rounds of truly random functions; a pair that leads past n − 1 is
-    enciphered again. Below, it is a list drawn uniformly.
+    of Luby and Rackoff with eight rounds of functions drawn by ``rng``; a pair that leads past
+    n − 1 is enciphered again. Below, it is a list that ``rng`` draws.
 
     Examples
     --------
@@ -193,8 +194,29 @@ class Layout:
 
 def _longer(code: Integers, values: Any, levels: pa.Array) -> Integers:
     """A code with a further digit: the place of each value among its levels."""
-    place: Integers = pc.index_in(ids(values), levels).to_numpy().astype(np.int64)
+    found = pc.index_in(ids(values), levels)
+    if found.null_count:
+        refuse_changed()
+    place: Integers = found.to_numpy().astype(np.int64)
     return code * len(levels) + place
+
+
+def refuse_changed() -> NoReturn:
+    """Refuse a table that is not what it was in an earlier pass."""
+    got = "a table that changed while it was read"
+    _check.refuse("rows", "the same from first to last", got, "Start again")
+
+
+def check_ids(table: Table, names: Iterable[str]) -> None:
+    """Refuse columns that an engine would not keep apart as finely as Arrow does."""
+    for name in names:
+        kind = plain_type(table.schema.field(name).type)
+        narrow = kind in (pa.float16(), pa.time64("ns")) or pa.types.is_decimal256(kind)
+        zoned = pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None
+        others = (pa.types.is_duration, pa.types.is_interval, pa.types.is_null)
+        if narrow or zoned or any(test(kind) for test in others):
+            got = f"{kind} in column {name!r}"
+            _check.refuse("ids", "numbers, text, dates or times", got, "Turn it into text")
 
 
 def placed(
@@ -215,6 +237,8 @@ def placed(
         nonlocal first, held
         batches = pa.Table.from_batches(waiting)
         table = pa.table([plain(values) for values in batches.columns], batches.column_names)
+        if piece.n_rows is not None and first + held > piece.first + piece.n_rows:
+            refuse_changed()
         places = np.arange(first, first + held)
         places = places if shuffle is None else shuffle(places)
         first, held = first + held, 0

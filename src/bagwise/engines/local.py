@@ -23,6 +23,7 @@ from bagwise._extras import need
 from bagwise._parallel import on_threads
 from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Batches, Engine, Found, Item
+from bagwise.engines.layout import refuse_changed
 from bagwise.row_groups import RowGroup, on_cores
 from bagwise.statistics import AggregateStatistics
 from bagwise.tables import Piece, Table
@@ -94,10 +95,15 @@ class Local(Engine):
             for batch in backend.con.execute(backend.compile(expression)).to_arrow_reader():
                 yield pa.Table.from_batches([batch]).cast(kinds)
             return
-        except (duckdb.Error, pa.ArrowInvalid):
-            # Its message may quote a sum.
-            pass
-        rule = "small enough to sum exactly, and few enough for memory"
+        except (duckdb.OutOfMemoryException, duckdb.ConversionException, pa.ArrowInvalid):
+            # Messages may quote a sum.
+            rule = "small enough to sum exactly, and few enough for memory"
+        except (duckdb.Error, RuntimeError) as error:
+            if "interrupt" in str(error).lower():
+                raise KeyboardInterrupt from None
+            rule = ""
+        if not rule:
+            refuse_changed()
         _check.refuse("bags", rule, "others", "Take a larger step, or larger bags")
 
 

@@ -80,6 +80,7 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
 
     Examples
     --------
+    >>> from bagwise import Bags
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(1000, 3))
     >>> y = X @ [1.0, 2.0, 3.0] + 4.0

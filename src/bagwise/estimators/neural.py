@@ -237,7 +237,7 @@ class _Network(BaseEstimator):
     def _progress(self) -> Any:
         if not self.progress:
             return iter
-        from bagwise.cli.shared import bar
+        from bagwise._progress import bar
 
         return bar("Training")
 

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise._parallel import on_threads
 from bagwise.bags import Bags
 from bagwise.encoding import Encoder
+from bagwise.engines.engine import Engine
 from bagwise.released import Release
 from bagwise.statistics import BLOCK
-from bagwise.tables import Table, is_number
+from bagwise.tables import Piece, Table, is_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
@@ -55,6 +61,17 @@ class _Sums:
         self.totals += [float(w @ term) for term in terms]
         self.n += len(y)
 
+    def __add__(self, other: _Sums) -> _Sums:
+        if not (self.n and other.n):
+            return self if self.n else other
+        both, step = _Sums(), other.near - self.near
+        weight, square, absolute, about, about_square = other.totals
+        # The same sums about our own guess.
+        moved = (about + weight * step, about_square + 2 * step * about + weight * step**2)
+        both.near, both.n = self.near, self.n + other.n
+        both.totals = self.totals + np.array([weight, square, absolute, *moved])
+        return both
+
     def scores(self) -> Scores:
         """The scores of what was taken in."""
         weight, square, absolute, about, about_square = self.totals
@@ -84,19 +101,128 @@ def encoder_of(model: Any) -> Encoder:
     return Encoder(dict.fromkeys(names))
 
 
+@dataclass(frozen=True)
+class Predicting:
+    """A task: predictions for rows, with the columns to keep beside them.
+
+    Attributes
+    ----------
+    model : fitted estimator
+    keep : sequence of str
+    unknown : {"refuse", "ignore"}
+        Levels of text that training did not see.
+    """
+
+    model: Any
+    keep: tuple[str, ...] = ()
+    unknown: str = "refuse"
+
+    def check(self, table: Table) -> None:
+        """Refuse a table without the columns that are needed."""
+        _check.choice("unknown", self.unknown, ("refuse", "ignore"))
+        table.need(self.keep, "keep")
+        if "prediction" in self.keep:
+            _check.refuse("keep", "named otherwise than 'prediction'", "it", "Rename that column")
+        table.need(list(encoder_of(self.model).columns), "features")
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns to read."""
+        return list(dict.fromkeys([*encoder_of(self.model).columns, *self.keep]))
+
+    def batch(self, batch: pa.Table) -> pa.Table:
+        """The columns to keep and a column ``prediction``."""
+        found = _predictions(self.model, encoder_of(self.model), batch, self.unknown)
+        return batch.select(list(self.keep)).append_column("prediction", [found])
+
+    def part(self, numbered: tuple[int, Piece], folder: Path) -> int:
+        """Write the predictions for a piece to a file of a folder; returns its rows."""
+        number, piece = numbered
+        path, writer, rows = folder / f"part-{number:05d}.parquet", None, 0
+        partial = path.with_name(f".{path.name}.{uuid4().hex}")
+        for batch in piece.batches(self.columns):
+            made = self.batch(pa.Table.from_batches([batch]))
+            writer = writer or pq.ParquetWriter(partial, made.schema)
+            writer.write_table(made)
+            rows += len(made)
+        if writer is not None:
+            writer.close()
+            partial.replace(path)
+        return rows
+
+
 def predict_table(
-    model: Any, table: Table, keep: Iterable[str] = (), unknown: str = "refuse"
+    model: Any,
+    table: Table,
+    keep: Iterable[str] = (),
+    unknown: str = "refuse",
+    progress: Progress = iter,
 ) -> Iterator[pa.Table]:
     """The columns to keep and a column ``prediction``, a batch at a time in the table's order."""
-    _check.choice("unknown", unknown, ("refuse", "ignore"))
-    encoder, kept = encoder_of(model), list(dict.fromkeys(keep))
-    table.need(kept, "keep")
-    if "prediction" in kept:
-        _check.refuse("keep", "named otherwise than 'prediction'", "it", "Rename that column")
-    table.need(list(encoder.columns), "features")
-    for batch in table.batches(list(dict.fromkeys([*encoder.columns, *kept]))):
-        predictions = _predictions(model, encoder, batch, unknown)
-        yield batch.select(kept).append_column("prediction", [predictions])
+    task = Predicting(model, tuple(dict.fromkeys(keep)), unknown)
+    task.check(table)
+    if table.files:
+        for piece in progress(table.pieces()):
+            for batch in piece.batches(task.columns):
+                if batch.num_rows:
+                    yield task.batch(pa.Table.from_batches([batch]))
+        return
+    yield from map(task.batch, progress(table.batches(task.columns)))
+
+
+def predict_parts(
+    model: Any,
+    table: Table,
+    folder: Path,
+    engine: Engine,
+    keep: Iterable[str] = (),
+    unknown: str = "refuse",
+    progress: Progress = iter,
+) -> int:
+    """Predictions by an engine, a Parquet file for each piece of the table; returns the rows."""
+    task = Predicting(model, tuple(dict.fromkeys(keep)), unknown)
+    task.check(table)
+    pieces = list(enumerate(table.pieces()))
+    rows = sum(engine.map(partial(task.part, folder=folder), progress(pieces)))
+    for left in folder.glob(".part-*"):
+        left.unlink()
+    return rows
+
+
+class _Tally:
+    """Sums over rows, and over the rows of each bag."""
+
+    def __init__(self) -> None:
+        self.rows = _Sums()
+        self.bags: dict[Any, Any] = {}
+
+    def add(
+        self, model: Any, batch: pa.Table, response: str, bags: str | None, unknown: str
+    ) -> None:
+        """Take in a batch."""
+        y = _responses(batch[response], response)
+        predictions = _predictions(model, encoder_of(model), batch, unknown)
+        self.rows.add(y, predictions)
+        if bags is not None:
+            groups = Bags(batch[bags])
+            sums = groups.sum(np.column_stack([np.ones(len(y)), y, predictions]))
+            self.take(zip(groups.ids.tolist(), sums, strict=True))
+
+    def take(self, bags: Iterable[tuple[Any, FloatArray]]) -> None:
+        """Take in sums of bags."""
+        for bag, part in bags:
+            self.bags[bag] = self.bags.get(bag, 0.0) + part
+
+
+def _tally(
+    piece: Piece, model: Any, columns: list[str], response: str, bags: str | None, unknown: str
+) -> _Tally:
+    """A task: the sums of a piece."""
+    found = _Tally()
+    for batch in piece.batches(columns):
+        if batch.num_rows:
+            found.add(model, pa.Table.from_batches([batch]), response, bags, unknown)
+    return found
 
 
 def evaluate_table(
@@ -106,32 +232,36 @@ def evaluate_table(
     bags: str | None = None,
     unknown: str = "refuse",
     progress: Progress = iter,
+    engine: Engine | None = None,
 ) -> dict[str, Scores]:
-    """Scores of rows, and of bags where a column makes them."""
+    """Scores of rows, and of bags where a column makes them; on an engine where one is given."""
     _check.choice("unknown", unknown, ("refuse", "ignore"))
-    encoder, extra = encoder_of(model), [response, *([] if bags is None else [bags])]
+    extra = [response, *([] if bags is None else [bags])]
     table.need(extra, "response and bags")
-    table.need(list(encoder.columns), "features")
-    rows = _Sums()
-    of_bags: dict[Any, Any] = {}
-    for batch in progress(table.batches(list(dict.fromkeys([*encoder.columns, *extra])))):
-        y = _responses(batch[response], response)
-        predictions = _predictions(model, encoder, batch, unknown)
-        rows.add(y, predictions)
-        if bags is not None:
-            groups = Bags(batch[bags])
-            sums = groups.sum(np.column_stack([np.ones(len(y)), y, predictions]))
-            for bag, part in zip(groups.ids.tolist(), sums, strict=True):
-                of_bags[bag] = of_bags.get(bag, 0.0) + part
+    table.need(list(encoder_of(model).columns), "features")
+    columns = list(dict.fromkeys([*encoder_of(model).columns, *extra]))
+    total = _Tally()
+    if table.files:
+        task = partial(
+            _tally, model=model, columns=columns, response=response, bags=bags, unknown=unknown
+        )
+        pieces = progress(table.pieces())
+        for found in on_threads(task, pieces) if engine is None else engine.map(task, pieces):
+            total.rows = total.rows + found.rows
+            total.take(found.bags.items())
+    else:
+        for batch in progress(table.batches(columns)):
+            total.add(model, batch, response, bags, unknown)
+    rows, of_bags = total.rows, total.bags
     if not rows.n:
         _check.refuse("the table", "of at least one row", "none", "Check the files")
-    found = {"rows": rows.scores()}
+    scores = {"rows": rows.scores()}
     if bags is not None:
         sizes, y, predictions = np.array(list(of_bags.values())).T
         means = _Sums()
         means.add(y / sizes, predictions / sizes, sizes)
-        found["bags"] = means.scores()
-    return found
+        scores["bags"] = means.scores()
+    return scores
 
 
 def evaluate_release(

@@ -15,6 +15,7 @@ from bagwise import _check
 from bagwise._disk import appearing, check_free
 from bagwise.engines.cluster import Clustering, clear_leftovers
 from bagwise.engines.engine import Engine
+from bagwise.engines.layout import check_ids, refuse_changed
 from bagwise.engines.local import Local
 from bagwise.release import steps
 from bagwise.release.layout import (
@@ -38,7 +39,7 @@ from bagwise.release.table import (
 )
 from bagwise.release.write import write_bag_features, write_bags, write_statistics
 from bagwise.released import FILES, STATEMENT, Release
-from bagwise.tables import Table, is_number
+from bagwise.tables import Table, is_number, plain_type
 
 #: a title -> what wraps a loop to show how far it is
 Progress: TypeAlias = Callable[[str], Callable[[Iterable[Any]], Iterable[Any]]]
@@ -152,8 +153,10 @@ def release(
     engine = Local() if engine is None else engine
     table = open_rows(rows, response)
     engine.check(table)
+    state = table.state()
     _refuse_roles(table, response, user, names)
     stay = [response] if user is None else [response, user]
+    check_ids(table, [*names, *stay[1:]])
     others = [*names, *stay[1:], *_averaged(table, stay, columns, features)]
     pieces, look = look_over(table, engine, response, others, progress("Looking at responses"))
     for name in {*names, *stay} & look.missing:
@@ -194,6 +197,8 @@ def release(
             clear_leftovers(clustered)
         if features == "means":
             write_bag_features(place, clustered, chosen, layout, engine)
+        if table.state() != state:
+            refuse_changed()
         steps.reached("features written")
         charge = _pay(book, look.mark, mechanism, request, budget, rows)
         # What follows is paid for; before, nothing was drawn.
@@ -203,10 +208,14 @@ def release(
         write_bags(place, layout, means, scales)
         if features == "statistics":
             write_statistics(place, clustered, chosen, layout, means, engine)
-        shutil.rmtree(place / ".rows", ignore_errors=True)
+        if clustered != place and clustered.exists():
+            shutil.rmtree(clustered)
         steps.reached("means written")
         statement = make_statement(request, layout, mechanism, charge, place, engine.package)
         (place / STATEMENT).write_text(statement.to_json())
+        # A stray file would leave with the others.
+        if {path.name for path in place.iterdir()} != {STATEMENT, *statement.files}:
+            raise OSError(f"{place} must hold what was released alone; got other files.")
         steps.reached("statement written")
     steps.reached("release done")
     return Release.load(folder)
@@ -238,7 +247,7 @@ def _averaged(
         return []
     asked = table.names if columns is None else [columns] if isinstance(columns, str) else columns
     known = [name for name in asked if name in table.names and name not in stay]
-    return [name for name in known if is_number(table.schema.field(name).type)]
+    return [name for name in known if is_number(plain_type(table.schema.field(name).type))]
 
 
 def _refuse_roles(table: Table, response: str, user: str | None, bags: list[str]) -> None:

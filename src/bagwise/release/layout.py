@@ -12,8 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise.engines.cluster import quietly
 from bagwise.engines.engine import Engine
-from bagwise.engines.layout import Kept, Layout, Permutation, ids, placed
+from bagwise.engines.layout import Kept, Layout, Permutation, ids, placed, refuse_changed
 from bagwise.release.mechanism import Mechanism
 from bagwise.release.table import floats
 from bagwise.released import BAG_COLUMNS
@@ -67,7 +68,7 @@ def keep_some(
 def _users(
     piece: Piece, shuffle: Permutation, user: str, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    for table, places in placed(piece, shuffle, None, [user]):
+    for table, places in quietly(placed(piece, shuffle, None, [user])):
         users = ids(table[user]).combine_chunks()
         yield pa.record_batch([users, pa.array(places)], schema=schema)
 
@@ -97,6 +98,9 @@ class Quantised:
     def __call__(self, piece: Piece) -> Iterator[pa.RecordBatch]:
         """Batches of a piece."""
         wanted = list(dict.fromkeys([self.response, *self.names]))
+        yield from quietly(self._batches(piece, wanted))
+
+    def _batches(self, piece: Piece, wanted: list[str]) -> Iterator[pa.RecordBatch]:
         layout = self.layout
         # Places matter only to who takes part and to bags that are drawn.
         shuffle = layout.shuffle if layout.kept is not None or not self.names else None
@@ -150,8 +154,7 @@ def sum_bags(
         mechanism.check_sizes(int(layout.sizes.max()))
         sizes, sums = engine.bag_totals(task, pieces, len(layout.sizes))
         if not np.array_equal(sizes, layout.sizes):
-            got = "a table that changed while it was read"
-            _check.refuse("rows", "the same from first to last", got, "Start again")
+            refuse_changed()
         return layout, sums
     kinds = [plain_type(table.schema.field(name).type) for name in names]
     # A column of the table may itself be called "steps".
@@ -165,6 +168,8 @@ def sum_bags(
     labels = pa.table(columns, names=names)
     called = columns[0] if len(names) == 1 else pa.array(np.arange(len(found)))
     sizes = found["size"].to_numpy().astype(np.int64)
+    if sizes.sum() != layout.n_rows:
+        refuse_changed()
     mechanism.check_sizes(int(sizes.max()))
     made = Layout(layout.shuffle, layout.kept, sizes, called, labels)
     return made, found["steps_sum"].to_numpy().astype(np.int64)

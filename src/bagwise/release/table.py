@@ -25,6 +25,7 @@ from bagwise.tables import (
     Table,
     files_of,
     is_number,
+    is_text,
     numbered,
     open_table,
     plain,
@@ -36,6 +37,8 @@ Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
 Found = TypeVar("Found")
 # Rows that tell a copy of the response from another column, and how far beyond chance it agrees.
 GLANCE, ALIKE = 10_000, 0.9
+# A number whose square, and a sum of many such, is a number still.
+LARGEST = 1e140
 # Pieces of the table that such rows are taken from.
 GLANCES = 16
 
@@ -100,13 +103,15 @@ def _quietly(task: Callable[..., Found], *arguments: Any) -> Found | None:
     """What ``task`` gives, or None: what went wrong may quote a response."""
     try:
         return task(*arguments)
-    except (pa.ArrowException, ValueError, TypeError, KeyError, OverflowError, OSError):
+    except Exception:
+        # Also what other libraries raise, whose tables are read through Arrow.
         return None
 
 
 def _culprit(rows: Any) -> str:
     """The first column that Arrow cannot take, by name."""
-    for name in rows:
+    named = isinstance(rows, Mapping) or type(rows).__module__.startswith("pandas")
+    for name in rows if named else ():
         if _quietly(pa.array, rows[name]) is None:
             return f"others in column {name!r}"
     return "others"
@@ -161,7 +166,8 @@ def look_at(piece: Piece, response: str, others: Sequence[str]) -> Look | None:
 def _look_at(piece: Piece, response: str, others: Sequence[str]) -> Look:
     found = Look(0, mark(np.zeros(0)), frozenset())
     for batch in piece.batches(list(dict.fromkeys([response, *others]))):
-        missing = {name for name in batch.schema.names if not _whole(batch[name])}
+        limits = dict.fromkeys(batch.schema.names, LARGEST) | {response: np.inf}
+        missing = {name for name, most in limits.items() if not _whole(batch[name], most)}
         values = floats(batch[response])
         known = mark(values) if response not in missing else found.mark
         found += Look(batch.num_rows, known, frozenset(missing))
@@ -272,7 +278,7 @@ def refuse_copies(
         _refuse_unreadable("files")
     values = np.clip(floats(table[response]), *bounds)
     for name in others:
-        found = _quietly(floats, table[name])
+        found = _quietly(_any_floats, table[name])
         if found is not None and _agreement(np.clip(found, *bounds), values) > ALIKE:
             remedy = "Leave it out: it would release the responses themselves"
             _check.refuse("columns that leave", "different from the response", f"{name!r}", remedy)
@@ -291,6 +297,20 @@ def _glance(pieces: Sequence[Piece], names: Sequence[str]) -> pa.Table:
     return pa.concat_tables(parts)
 
 
+def _any_floats(values: pa.ChunkedArray) -> FloatArray:
+    """A column as numbers, text too where it reads as one, NaN elsewhere."""
+    if not is_text(values.type):
+        return floats(values)
+    return np.array([_number(text) for text in values.to_pylist()])
+
+
+def _number(text: str | None) -> float:
+    try:
+        return float(text or "nan")
+    except ValueError:
+        return np.nan
+
+
 def _agreement(a: FloatArray, b: FloatArray) -> float:
     """Cohen's κ of two columns where the first is there: 0 is chance, 1 is always."""
     there = np.isfinite(a)
@@ -304,12 +324,14 @@ def _agreement(a: FloatArray, b: FloatArray) -> float:
     return 0.0 if chance == 1 else float((alike - chance) / (1 - chance))
 
 
-def _whole(values: pa.Array) -> bool:
-    """Whether a column has no missing value, and no infinite one."""
+def _whole(values: pa.Array, most: float) -> bool:
+    """Whether a column has no missing value, and none past ``most``."""
     if values.null_count:
         return False
     values = plain(values)
-    return not (pa.types.is_floating(values.type) and not np.isfinite(values.to_numpy()).all())
+    if not pa.types.is_floating(values.type):
+        return True
+    return bool((np.abs(values.to_numpy(), dtype=np.float64) < most).all())
 
 
 def floats(values: Any) -> FloatArray:
