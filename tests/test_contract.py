@@ -92,8 +92,12 @@ def test_bags_are_routed_through_pipelines_searches_and_cross_validation(estimat
     search = GridSearchCV(pipeline, {f"{name}__rho": [0.0, 0.5, 1.0]}, cv=GroupKFold(3))
     search.fit(X, y, bags=bags, groups=bags)
     assert search.best_params_[f"{name}__rho"] == 0.0
-    folds = cross_validate(pipeline, X, y, cv=GroupKFold(3), params={"bags": bags, "groups": bags})
-    assert (folds["test_score"] > 0.9).all()
+    given = {"bags": bags, "groups": bags}
+    folds = cross_validate(pipeline, X, y, cv=GroupKFold(3), params=given)["test_score"]
+    for (seen, new), score in zip(GroupKFold(3).split(X, y, bags), folds, strict=True):
+        fold = clone(pipeline).fit(X[seen], y[seen], bags=bags[seen])
+        assert score == fold.score(X[new], y[new], bags=bags[new])
+        assert score != fold[-1].score(fold[:-1].transform(X[new]), y[new]), "rows, not bags"
 
 
 @each
