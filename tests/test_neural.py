@@ -327,8 +327,13 @@ def test_a_resumed_training_is_one_that_was_never_interrupted(tmp_path, monkeypa
     found = AggregateMLPRegressor(**options).fit(X, y, bags)
     np.testing.assert_array_equal(found.predict(X), expected.predict(X))
     assert [p.name for p in tmp_path.iterdir()] == ["run.safetensors"]
-    with pytest.raises(ValueError, match="checkpoint must be one of this training"):
-        AggregateMLPRegressor(**options | {"hidden": (9,)}).fit(X, y, bags)
+    others = [{"hidden": (9,)}, {"rho": 0.2}, {"learning_rate": 0.1}, {"random_state": 4}]
+    for change in [*others, {"epochs": 13}, {"weight_decay": 0.0}]:
+        with pytest.raises(ValueError, match="checkpoint must be one of this training"):
+            AggregateMLPRegressor(**options | change).fit(X, y, bags)
+    for changed in ((X + 1, y), (X, y + 1)):
+        with pytest.raises(ValueError, match="checkpoint must be one of this training"):
+            AggregateMLPRegressor(**options).fit(*changed, bags)
 
 
 def _train_and_die(path):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +39,29 @@ RHO_GRID = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 PREDICT_ROWS = 2**17
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _Network(BaseEstimator):
     """What all networks share; subclasses say what they predict and how the network looks."""
 
-    _link, _loss = "identity", "squared"
+    rho: float | str = "cv"
+    kind: str = "instance"
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-4
+    schedule: str = "cosine"
+    batch_size: int | str = "auto"
+    epochs: int = 200
+    early_stopping: bool = True
+    patience: int = 20
+    validation_share: float = 0.15
+    standardise: bool = True
+    device: str = "auto"
+    precision: str = "auto"
+    random_state: Any = None
+    checkpoint: str | PathLike[str] | None = None
+    progress: bool = False
+
+    _link: ClassVar[str] = "identity"
+    _loss: ClassVar[str] = "squared"
 
     def _network(self, inputs: int, outputs: int, seeds: Sequence[int]) -> Any:
         """Untrained networks, one a seed."""
@@ -73,25 +93,18 @@ class _Network(BaseEstimator):
             return train.batches(order, rows)
 
         whole = None if test is None else [test.whole()]
-        self._train(batches, whole, X.shape[1], means.shape[1], seed, device, len(bags), bags)
+        self._train(batches, whole, seed, device, means, bags.sizes)
 
     def _train(
-        self,
-        batches: Any,
-        aside: Any,
-        inputs: int,
-        outputs: int,
-        seed: int,
-        device: Any,
-        n_bags: int,
-        bags: Bags | None,
+        self, batches: Any, aside: Any, seed: int, device: Any, means: FloatArray, sizes: Any
     ) -> None:
         """Train one network, or one for each rho of the grid."""
         torch = need("torch", "neural")
         from bagwise.neural.training import train
 
-        single = bags is not None and bags.n_bags == bags.n_rows
-        search = self.rho == "cv" and not single
+        inputs, outputs = len(self.centre_), means.shape[1]
+        # At rho = 0 and at rho = 1 alike, a bag of one row is a row.
+        search = self.rho == "cv" and sizes.max() > 1
         rhos = RHO_GRID if search else (0.0 if self.rho == "cv" else float(self.rho),)
         networks: Any = self._network(inputs, outputs, [seed] * len(rhos)).to(device)
         stacks = [networks]
@@ -110,6 +123,7 @@ class _Network(BaseEstimator):
                 settings,
                 None if aside is None else lambda: aside,
                 self._checkpoint(i if len(stacks) > 1 else None),
+                b"".join(v.tobytes() for v in (means, sizes, self.centre_, self.scale_)),
                 self._progress(),
             )
             losses.extend(run.best_loss.tolist())
@@ -162,7 +176,7 @@ class _Network(BaseEstimator):
         held_out = stream.aside() if aside.any() else None
         self.n_features_in_ = len(encoder.names)
         self.feature_names_in_ = np.array(encoder.names, dtype=object)
-        self._train(stream.batches, held_out, len(encoder.names), 1, seed, device, len(sizes), None)
+        self._train(stream.batches, held_out, seed, device, means[:, None], sizes)
         self.encoder_ = encoder
         return self
 
@@ -323,7 +337,8 @@ class _Regressor(TakesBags, RegressorMixin, _Network):
 
 
 class _Classifier(TakesBags, ClassifierMixin, _Network):
-    _link, _loss = "sigmoid", "log"
+    _link: ClassVar[str] = "sigmoid"
+    _loss: ClassVar[str] = "log"
 
     def fit(self, X: Any, y: Any = None, bags: Any = None) -> Self:
         """Fit from rows and the shares of classes in their bags, or from labels of rows.
@@ -421,44 +436,9 @@ def _source(X: Any, y: Any, bags: Any) -> Release | BagTable | None:
     return Release.load(X) if isinstance(X, str | PathLike) else X
 
 
+@dataclass(eq=False, repr=False)
 class _MLP(_Network):
-    def __init__(
-        self,
-        hidden: Sequence[int] = (100,),
-        rho: float | str = "cv",
-        kind: str = "instance",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 1e-4,
-        schedule: str = "cosine",
-        batch_size: int | str = "auto",
-        epochs: int = 200,
-        early_stopping: bool = True,
-        patience: int = 20,
-        validation_share: float = 0.15,
-        standardise: bool = True,
-        device: str = "auto",
-        precision: str = "auto",
-        random_state: Any = None,
-        checkpoint: str | PathLike[str] | None = None,
-        progress: bool = False,
-    ) -> None:
-        self.hidden = hidden
-        self.rho = rho
-        self.kind = kind
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.early_stopping = early_stopping
-        self.patience = patience
-        self.validation_share = validation_share
-        self.standardise = standardise
-        self.device = device
-        self.precision = precision
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.progress = progress
+    hidden: Sequence[int] = (100,)
 
     def _network(self, inputs: int, outputs: int, seeds: Sequence[int]) -> Any:
         from bagwise.neural.networks import StackedMLP
@@ -479,44 +459,9 @@ class _MLP(_Network):
         return load_network(cls(), Path(path))
 
 
+@dataclass(eq=False, repr=False)
 class _OwnModule(_Network):
-    def __init__(
-        self,
-        module: nn.Module | None = None,
-        rho: float | str = "cv",
-        kind: str = "instance",
-        learning_rate: float = 1e-3,
-        weight_decay: float = 1e-4,
-        schedule: str = "cosine",
-        batch_size: int | str = "auto",
-        epochs: int = 200,
-        early_stopping: bool = True,
-        patience: int = 20,
-        validation_share: float = 0.15,
-        standardise: bool = True,
-        device: str = "auto",
-        precision: str = "auto",
-        random_state: Any = None,
-        checkpoint: str | PathLike[str] | None = None,
-        progress: bool = False,
-    ) -> None:
-        self.module = module
-        self.rho = rho
-        self.kind = kind
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.schedule = schedule
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.early_stopping = early_stopping
-        self.patience = patience
-        self.validation_share = validation_share
-        self.standardise = standardise
-        self.device = device
-        self.precision = precision
-        self.random_state = random_state
-        self.checkpoint = checkpoint
-        self.progress = progress
+    module: nn.Module | None = None
 
     def _network(self, inputs: int, outputs: int, seeds: Sequence[int]) -> Any:
         torch = need("torch", "neural")

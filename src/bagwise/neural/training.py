@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -103,6 +105,7 @@ def train(
     settings: Settings,
     held_out: Callable[[], Iterable[Batch]] | None = None,
     checkpoint: Path | None = None,
+    data: bytes = b"",
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> Run:
     """Train a stack of M networks, each by itself though all at once.
@@ -119,6 +122,8 @@ def train(
         Gives batches of bags that are not trained on.
     checkpoint : Path
         File to write after each epoch, and to go on from when it is there.
+    data : bytes
+        What the bags are known again by: a checkpoint of others is refused.
     progress : callable
         Wraps the loop over epochs.
     """
@@ -133,39 +138,50 @@ def train(
         best_loss=torch.full((M,), math.inf, device=device),
         since=torch.zeros(M, dtype=torch.int64, device=device),
     )
-    if checkpoint is not None and checkpoint.exists():
-        _restore(state, parameters, checkpoint)
+    training = ""
+    if checkpoint is not None:
+        training = _identity(parameters, rho, learning_rate, settings, data)
+        if checkpoint.exists():
+            _restore(state, parameters, checkpoint, training)
     step, before = Step(network, rho, settings, state), None
-    # The switch is PyTorch's, and one for all.
-    usual = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else "highest")
-    for epoch in progress(range(state.epoch, settings.epochs)):
-        active = state.since < (settings.patience or math.inf)
-        if not active.any():
-            break
-        lost = torch.zeros(M, device=device)
-        batches = 0
-        factor = _factor(settings, epoch)
-        for batch in source(epoch):
-            lost += step(batch, learning_rate * factor, batch is before)
-            batches, before = batches + 1, batch
-        shown = lost / max(batches, 1)
-        if held_out is not None:
-            shown = held_out_loss(network, held_out(), settings)
-            _remember(state, parameters, shown, active)
-        state.history.append(shown)
-        state.epoch = epoch + 1
-        # To look at a number, a GPU must be waited for.
-        if device.type == "cpu" or state.epoch % 50 == 0 or state.epoch == settings.epochs:
-            _refuse_nan(shown, rho)
-        if checkpoint is not None:
-            _store(state, parameters, checkpoint)
-    torch.set_float32_matmul_precision(usual)
+    with _precision("high" if settings.precision == "tf32" else "highest"):
+        for epoch in progress(range(state.epoch, settings.epochs)):
+            active = state.since < (settings.patience or math.inf)
+            if not active.any():
+                break
+            lost = torch.zeros(M, device=device)
+            batches = 0
+            factor = _factor(settings, epoch)
+            for batch in source(epoch):
+                lost += step(batch, learning_rate * factor, batch is before)
+                batches, before = batches + 1, batch
+            shown = lost / max(batches, 1)
+            if held_out is not None:
+                shown = held_out_loss(network, held_out(), settings)
+                _remember(state, parameters, shown, active)
+            state.history.append(shown)
+            state.epoch = epoch + 1
+            # To look at a number, a GPU must be waited for.
+            if device.type == "cpu" or state.epoch % 50 == 0 or state.epoch == settings.epochs:
+                _refuse_nan(shown, rho)
+            if checkpoint is not None:
+                _store(state, parameters, checkpoint, training)
     if held_out is not None:
         with torch.no_grad():
             for p, best in zip(parameters, state.best, strict=True):
                 p.copy_(best)
     return state
+
+
+@contextmanager
+def _precision(name: str) -> Iterator[None]:
+    """Matrix products of this precision; the switch is PyTorch's, and one for all."""
+    usual = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(usual)
 
 
 def predict(network: Any, X: Tensor, settings: Settings) -> Tensor:
@@ -340,31 +356,46 @@ def _refuse_nan(loss: Tensor, rho: Tensor) -> None:
         _check.refuse("the loss", "finite after every epoch", got, remedy)
 
 
-def _store(state: Run, parameters: list[nn.Parameter], path: Path) -> None:
+def _identity(
+    parameters: list[nn.Parameter],
+    rho: Tensor,
+    learning_rate: Tensor,
+    settings: Settings,
+    data: bytes,
+) -> str:
+    """What a training is known again by: its bags, its settings and its first weights."""
+    found = hashlib.sha256(data)
+    found.update(repr((settings, rho.tolist(), learning_rate.tolist())).encode())
+    for p in parameters:
+        found.update(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def _store(state: Run, parameters: list[nn.Parameter], path: Path, training: str) -> None:
     """Write a checkpoint, whole or not at all."""
     save = need("safetensors.torch", "neural").save_file
     tensors = {"best_loss": state.best_loss, "since": state.since}
     for name, values in (("p", parameters), ("m", state.moments), ("b", state.best)):
         tensors |= {f"{name}{i}": v.detach().contiguous() for i, v in enumerate(values)}
     tensors["history"] = torch.stack(state.history)
-    told = json.dumps({"epoch": state.epoch, "step": state.step})
+    told = json.dumps({"epoch": state.epoch, "step": state.step, "training": training})
     partial = path.with_name(f".{path.name}.partial")
     save(tensors, partial, {"run": told})
     os.replace(partial, path)
 
 
-def _restore(state: Run, parameters: list[nn.Parameter], path: Path) -> None:
+def _restore(state: Run, parameters: list[nn.Parameter], path: Path, training: str) -> None:
     """Go on from a checkpoint, or say in a sentence that it is of another training."""
     tools = need("safetensors", "neural")
     try:
         with tools.safe_open(path, "pt") as file:
             told = json.loads(file.metadata()["run"])
+            if told["training"] != training:
+                raise ValueError("another training")
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         with torch.no_grad():
             for name, values in (("p", parameters), ("m", state.moments), ("b", state.best)):
                 for i, value in enumerate(values):
-                    if value.shape != found[f"{name}{i}"].shape:
-                        raise ValueError("another shape")
                     value.copy_(found[f"{name}{i}"])
         device = state.since.device
         state.best_loss, state.since = found["best_loss"].to(device), found["since"].to(device)
