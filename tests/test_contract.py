@@ -199,8 +199,9 @@ def test_a_new_fit_forgets_the_batches_before_it():
     assert model.partial_fit(X, Y, B).statistics_.n_rows == 90
 
 
-def test_a_refused_fit_leaves_the_fitted_model_whole():
-    model = AggregateLinearRegression(rho=0.1).fit(X, Y, B)
+@each
+def test_a_refused_fit_leaves_the_fitted_model_whole(estimator):
+    model = clone(estimator).set_params(rho=0.1).fit(X, Y, B)
     expected = model.predict(X)
     with pytest.raises(ValueError, match="y must be constant"):
         model.fit(X[:, :2], NOT_CONSTANT, B)

@@ -74,6 +74,11 @@ class RowGroup:
 
         return checked(self.folder, read)
 
+    def average(self, values: FloatArray) -> FloatArray:
+        """Averages over its bags of values that it has one row of for each of its rows."""
+        sums = np.add.reduceat(values, np.cumsum(self.sizes) - self.sizes, axis=0)
+        return np.asarray(sums / self.sizes[:, None])
+
 
 def sum_row_group(encoder: Encoder, group: RowGroup) -> AggregateStatistics:
     """A, W, c of one row group."""

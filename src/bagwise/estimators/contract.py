@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import _num_samples, validate_data
 
+from bagwise import _check
 from bagwise.bags import Bags
+from bagwise.engines.bag_table import BagTable
+from bagwise.released import Release
 from bagwise.statistics import read_bags
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -19,7 +24,8 @@ FloatArray: TypeAlias = NDArray[np.float64]
 class TakesBags:
     """Rows, bag means and bags, checked; scores of bag means."""
 
-    _accept_sparse: str | bool = False
+    _accept_sparse: ClassVar[str | bool] = False
+    _y_numeric: ClassVar[bool] = True
 
     def _validate(self, X: Any, y: Any, bags: Any, reset: bool) -> tuple[Any, FloatArray, Bags]:
         """Rows, bag means and bags, or one sentence about what is wrong with them."""
@@ -37,7 +43,7 @@ class TakesBags:
         options: dict[str, Any] = {"accept_sparse": self._accept_sparse, "reset": reset}
         options |= {"dtype": (np.float64, np.float32)}
         if not isinstance(y, str):
-            options["y_numeric"] = True
+            options["y_numeric"] = self._y_numeric
         try:
             return validate_data(self, X, y, **options)
         except ValueError as error:
@@ -55,3 +61,27 @@ class TakesBags:
         means, groups = read_bags(y, bags, len(predictions))
         weights = groups.sizes if sample_weight is None else groups.sum(sample_weight)
         return float(r2_score(means, groups.mean(predictions), sample_weight=weights))
+
+
+@contextmanager
+def whole_or_not(estimator: Any) -> Iterator[None]:
+    """A fit that fails leaves the estimator as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def source_of(X: Any, y: Any, bags: Any) -> Release | BagTable | None:
+    """A Release or a table in files, when X is one; None for rows in memory."""
+    if isinstance(X, str | PathLike) and y is not None and bags is not None:
+        return BagTable(X, y, bags)
+    if not isinstance(X, Release | BagTable | str | PathLike):
+        return None
+    if y is not None or bags is not None:
+        got = "one beside a Release, or without the other"
+        _check.refuse("y and bags", "both left out, or both given", got, "A Release has them")
+    return Release.load(X) if isinstance(X, str | PathLike) else X

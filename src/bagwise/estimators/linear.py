@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise import _check
 from bagwise.engines.bag_table import BagTable
-from bagwise.estimators.contract import TakesBags
+from bagwise.estimators.contract import TakesBags, source_of
 from bagwise.estimators.saved import load_linear, save_linear
 from bagwise.estimators.tuning import (
     RHOS,
@@ -113,15 +113,9 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         """
         self._check_parameters()
         self.__dict__.pop("encoder_", None)
-        if isinstance(X, str | PathLike) and y is not None and bags is not None:
-            X, y, bags = BagTable(X, y, bags), None, None
-        if isinstance(X, Release | BagTable | str | PathLike):
-            if y is not None or bags is not None:
-                got = "one beside a Release, or without the other"
-                _check.refuse(
-                    "y and bags", "both left out, or both given", got, "A Release has them"
-                )
-            return self.fit_release(Release.load(X) if isinstance(X, str | PathLike) else X)
+        source = source_of(X, y, bags)
+        if source is not None:
+            return self.fit_release(source)
         X, responses, groups = self._validate(X, y, bags, reset=True)
         rows = Rows(X, responses, groups)
         self._refuse_one_bag(rows.statistics)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import ZIP_STORED, BadZipFile
@@ -46,17 +47,9 @@ def save_linear(model: Any, path: Path) -> None:
 
 def load_linear(model: Model, path: Path) -> Model:
     """Fill in an unfitted linear model from a folder, or say in a sentence that it is none."""
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"path must be a model folder; got {str(path)!r}, which is none. Check it."
-        )
+    _check_folder(path)
     try:
-        if not all((path / name).is_file() for name in ("model.json", "arrays.npz")):
-            raise ValueError("no plain files")
-        with (path / "model.json").open("rb") as file:
-            said = json.loads(file.read(LARGEST))
-        if said["format"] != FORMAT or said["kind"] != "linear":
-            raise ValueError("not of this format")
+        said = _read_json(path, "arrays.npz", "linear")
         with (path / "arrays.npz").open("rb") as file, np.load(file, allow_pickle=False) as saved:
             if any(m.compress_type != ZIP_STORED for m in saved.zip.infolist()):
                 raise ValueError("packed arrays")
@@ -78,6 +71,24 @@ def load_linear(model: Model, path: Path) -> Model:
         raise ValueError(
             f"path must be a folder written by save; got {str(path)!r}. Fit and save it again."
         ) from error
+
+
+def _check_folder(path: Path) -> None:
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"path must be a model folder; got {str(path)!r}, which is none. Check it."
+        )
+
+
+def _read_json(path: Path, arrays: str, kind: str) -> dict[str, Any]:
+    """What a model folder says of itself, when it is of this kind and of plain files."""
+    if not all((path / name).is_file() for name in ("model.json", arrays)):
+        raise ValueError("no plain files")
+    with (path / "model.json").open("rb") as file:
+        said: dict[str, Any] = json.loads(file.read(LARGEST))
+    if said["format"] != FORMAT or said["kind"] != kind:
+        raise ValueError("another kind of model")
+    return said
 
 
 def save_network(model: Any, path: Path) -> None:
@@ -105,7 +116,9 @@ def save_network(model: Any, path: Path) -> None:
         "encoder": None if encoder is None else encoder.to_dict(),
     }
     text = json.dumps(said, indent=1, default=lambda value: value.item())
-    tensors = {f"network.{k}": v.contiguous() for k, v in model.network_.state_dict().items()}
+    # Cloned: weights of a module may be tied, and share memory.
+    weights = model.network_.state_dict().items()
+    tensors = {f"network.{k}": v.clone().contiguous() for k, v in weights}
     tensors |= {name: torch.as_tensor(getattr(model, f"{name}_")) for name in ("centre", "scale")}
     with appearing(path.absolute()) as folder:
         (folder / "model.json").write_text(text)
@@ -115,15 +128,9 @@ def save_network(model: Any, path: Path) -> None:
 def load_network(model: Model, path: Path) -> Model:
     """Fill in an unfitted network from a folder, or say in a sentence that it is none."""
     tools = need("safetensors", "neural")
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"path must be a model folder; got {str(path)!r}, which is none. Check it."
-        )
+    _check_folder(path)
     try:
-        with (path / "model.json").open("rb") as file:
-            said = json.loads(file.read(LARGEST))
-        if said["format"] != FORMAT or said["kind"] != type(model).__name__:
-            raise ValueError("another kind of model")
+        said = _read_json(path, "network.safetensors", type(model).__name__)
         with tools.safe_open(path / "network.safetensors", "pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         filled: Model = _fill_network(model, said, tensors)
@@ -147,11 +154,20 @@ def _fill_network(model: Any, said: dict[str, Any], tensors: dict[str, Any]) -> 
     """Fitted attributes of a network, when what was read fits together."""
     known = said["parameters"]
     model.set_params(**{k: tuple(v) if isinstance(v, list) else v for k, v in known.items()})
+    model._check_parameters()
     model.centre_, model.scale_ = (tensors.pop(name).numpy() for name in ("centre", "scale"))
+    numbers = (model.centre_, model.scale_, said["response_centre"], said["response_scale"])
+    if not all(np.isfinite(value).all() for value in numbers):
+        raise ValueError("scales that are no numbers")
     classes = said["classes"]
     if classes is not None:
         model.classes_ = np.array(classes)
     outputs = 1 if classes is None or len(classes) == 2 else len(classes)
+    widths = (len(model.centre_), *model._widths(), outputs)
+    if model._widths() and sum((a + 1) * b for a, b in pairwise(widths)) != sum(
+        tensor.numel() for tensor in tensors.values()
+    ):
+        raise ValueError("other weights than the widths of layers say")
     model.network_ = model._network(len(model.centre_), outputs, [0])
     model.network_.load_state_dict({k.removeprefix("network."): v for k, v in tensors.items()})
     model.network_.eval()
@@ -160,11 +176,7 @@ def _fill_network(model: Any, said: dict[str, Any], tensors: dict[str, Any]) -> 
     model.response_scale_ = float(said["response_scale"])
     model.n_epochs_ = int(said["n_epochs"])
     model.held_out_losses_ = {float(k): float(v) for k, v in said["held_out_losses"]}
-    model.n_features_in_ = len(model.centre_)
-    if said["feature_names"] is not None:
-        model.feature_names_in_ = np.array([str(n) for n in said["feature_names"]], dtype=object)
-    if said["encoder"] is not None:
-        model.encoder_ = Encoder.from_dict(said["encoder"])
+    _fill_names(model, said, len(model.centre_))
     return model
 
 
@@ -187,6 +199,12 @@ def _fill(model: Any, said: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model.rho_, model.rho_source_ = float(said["rho"]), str(said["rho_source"])
     path = {name: arrays[name] for name in PATH}
     model.path_ = RhoPath(**path, method=str(said["method"]), rho=model.rho_)
+    _fill_names(model, said, d)
+    return model
+
+
+def _fill_names(model: Any, said: dict[str, Any], d: int) -> None:
+    """Names of columns and how they become numbers."""
     model.n_features_in_ = d
     names = said["feature_names"]
     if names is not None:
@@ -197,4 +215,3 @@ def _fill(model: Any, said: dict[str, Any], arrays: dict[str, Any]) -> Any:
         model.encoder_ = Encoder.from_dict(said["encoder"])
         if list(model.encoder_.names) != names:
             raise ValueError("names that do not fit the encoder")
-    return model

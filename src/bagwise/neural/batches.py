@@ -28,6 +28,9 @@ class Batch:
     means : tensor of shape (E, m, K)
     size : int or None
         The size of all bags, when they have one and lie one after the other.
+    weight : tensor of shape (E,) or None
+        What the batch counts for: its rows over those of a usual batch, so that bags weigh by their
+        size over an epoch; None is 1.
     """
 
     X: Tensor
@@ -35,12 +38,14 @@ class Batch:
     sizes: Tensor
     means: Tensor
     size: int | None = None
+    weight: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         """The same on a device."""
         parts = (self.X, self.codes, self.sizes, self.means)
         X, codes, sizes, means = (part.to(device) for part in parts)
-        return Batch(X, codes, sizes, means, self.size)
+        weight = None if self.weight is None else self.weight.to(device)
+        return Batch(X, codes, sizes, means, self.size, weight)
 
 
 @dataclass(frozen=True)
@@ -83,26 +88,22 @@ class BagData:
         rows = torch.repeat_interleave(bags, self.sizes)
         return BagData(self.X, self.rows[rows], self.sizes[bags], self.means[bags])
 
-    def take(self, bags: Tensor) -> Batch:
-        """Some bags, for one network."""
+    def take(self, bags: Tensor, rows: int) -> Batch:
+        """Some bags, for one network, where a usual batch has so many rows."""
         starts, size = self._starts
         sizes, starts = self.sizes[bags], starts[bags]
         if size is not None:
             places = (starts[:, None] + torch.arange(size, device=bags.device)).reshape(-1)
             codes = torch.arange(len(bags), device=bags.device).repeat_interleave(size)
-            rows = self.X[self.rows[places]]
-            return Batch(
-                rows[None], codes[None], sizes[None].to(rows.dtype), self.means[bags][None], size
-            )
-        codes = torch.repeat_interleave(torch.arange(len(bags), device=bags.device), sizes)
-        first = torch.cumsum(sizes, 0) - sizes
-        places = (starts - first)[codes] + torch.arange(len(codes), device=bags.device)
-        return Batch(
-            self.X[self.rows[places]][None],
-            codes[None],
-            sizes[None].to(self.X.dtype),
-            self.means[bags][None],
-        )
+        else:
+            codes = torch.repeat_interleave(torch.arange(len(bags), device=bags.device), sizes)
+            first = torch.cumsum(sizes, 0) - sizes
+            places = (starts - first)[codes] + torch.arange(len(codes), device=bags.device)
+        X = self.X[self.rows[places]]
+        usual = min(rows, len(self.rows))
+        weight = X.new_full((1,), len(codes) / usual)
+        means = self.means[bags][None]
+        return Batch(X[None], codes[None], sizes[None].to(X.dtype), means, size, weight)
 
     @cached_property
     def _starts(self) -> tuple[Tensor, int | None]:
@@ -125,7 +126,7 @@ class BagData:
         while first < len(ends):
             before = ends[first - 1] if first else 0
             stop = max(first + 1, int(np.searchsorted(ends, before + rows, side="right")))
-            yield self.take(order[first:stop])
+            yield self.take(order[first:stop], rows)
             first = stop
 
     def bags_of(self, rows: int) -> int:
@@ -150,6 +151,11 @@ def stacked(batches: Sequence[Batch]) -> Batch:
         filled.codes[i, :rows] = batch.codes[0]
         filled.sizes[i, :bags] = batch.sizes[0]
         filled.means[i, :bags] = batch.means[0]
+    weights = [batch.weight for batch in batches if batch.weight is not None]
     sizes = {batch.size for batch in batches}
     alike = all(b.X.shape[1] == n and b.sizes.shape[1] == m for b in batches)
-    return replace(filled, size=sizes.pop() if len(sizes) == 1 and alike else None)
+    return replace(
+        filled,
+        size=sizes.pop() if len(sizes) == 1 and alike else None,
+        weight=torch.cat(weights) if weights else None,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Ensemble:
     chunks : list of StackedMLP
     settings : Settings
     held_out_loss : ndarray of shape (n_members,)
-        The best bag-level loss on held-out bags; NaN without any.
+        The bag-level loss on held-out bags, the best with patience; NaN without any.
     history : list of list
         For each member the loss after each epoch.
     """
@@ -133,8 +134,8 @@ def train_ensemble(
     Notes
     -----
     Guarantees: a network does not depend on which others it is trained with, up to rounding.
-    Limits: members that stop early keep their best weights, but their chunk goes on until all have
-    stopped.
+    Limits: with patience, members that stop early keep their best weights, but their chunk goes on
+    until all have stopped; without, all keep their last.
 
     Examples
     --------
@@ -149,6 +150,12 @@ def train_ensemble(
     """
     if not members:
         _check.refuse("members", "at least one", "none", "Pass a Member for each network")
+    aside_of = [len(set(member.held_out)) for member in members]
+    if 0 in aside_of and any(aside_of):
+        got = f"{sum(map(bool, aside_of))} of {len(members)}"
+        _check.refuse("held_out", "given for every member or none", got, "Give all some")
+    if any(n >= len(member.bags) for n, member in zip(aside_of, members, strict=True)):
+        _check.refuse("held_out", "some of the bags", "all of them", "Leave some to train on")
     settings = Settings(epochs=100) if settings is None else settings
     place = find_device(device)
     # All bags in every step are put together here and sent once.
@@ -170,9 +177,6 @@ def train_ensemble(
         aside = [side[1] for side in sides if side[1] is not None]
         held_out = None
         if aside:
-            if len(aside) < len(some):
-                got = f"{len(aside)} of {len(some)}"
-                _check.refuse("held_out", "given for every member or none", got, "Give all some")
             whole = stacked([data.whole() for data in aside]).to(place)
             held_out = _always(whole)
         rho = torch.tensor([check_rho(m.rho) for m in some], device=place)
@@ -213,8 +217,8 @@ def _source(
 ) -> Source:
     """Batches of all networks side by side: all bags in every step, or shuffled for each."""
     if batch_size is None:
-        same = all(m.bags is members[0].bags and m.means is members[0].means for m in members)
-        same = same and len({tuple(m.held_out) for m in members}) == 1
+        alike = {(id(m.bags), id(m.means), id(m.rows), tuple(m.held_out)) for m in members}
+        same = len(alike) == 1
         whole = (datas[0].whole() if same else stacked([data.whole() for data in datas])).to(place)
         return lambda epoch: [whole]
 
@@ -222,7 +226,8 @@ def _source(
         streams = []
         for data, member in zip(datas, members, strict=True):
             order = shuffled(len(data.sizes), member.seed, epoch).to(data.sizes.device)
-            streams.append(map(data.take, torch.split(order, data.bags_of(batch_size))))
+            take = partial(data.take, rows=batch_size)
+            streams.append(map(take, torch.split(order, data.bags_of(batch_size))))
         for some in zip(*streams, strict=True):
             yield stacked(some)
 

@@ -56,14 +56,14 @@ class Stream:
                 order = shuffled(len(data.sizes), self.seed + number + 1, epoch)
                 yield from data.batches(order.to(self.device), self.rows)
 
-    def aside(self) -> list[Batch]:
-        """The held-out bags, as batches that stay in memory."""
+    def aside(self, rows: int) -> list[Batch]:
+        """The held-out bags, as batches of about so many rows that stay in memory."""
         batches: list[Batch] = []
         for number, chosen in enumerate(self.held_out):
             if chosen.any():
                 data = self.read(number, chosen)
                 order = torch.arange(len(data.sizes), device=self.device)
-                batches.extend(data.batches(order, self.rows))
+                batches.extend(data.batches(order, rows))
         return batches
 
     def read(self, number: int, chosen: NDArray[np.bool_]) -> BagData:
@@ -79,18 +79,3 @@ class Stream:
             torch.as_tensor(means.astype(np.float32))[:, None],
         )
         return BagData(*(part.to(self.device) for part in parts)).part(chosen)
-
-
-def moments(
-    groups: Sequence[RowGroup], encoder: Encoder
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of each feature, in one pass."""
-    n, mean, square = 0, np.zeros(len(encoder.names)), np.zeros(len(encoder.names))
-    for group in groups:
-        values = encoder.encode(group.read(list(encoder.columns)))
-        # Chan's update: the squares are about the mean, so nothing cancels.
-        step, count = values.mean(axis=0) - mean, len(values)
-        square += ((values - values.mean(axis=0)) ** 2).sum(axis=0)
-        square += step**2 * n * count / (n + count)
-        mean, n = mean + step * count / (n + count), n + count
-    return mean, np.sqrt(square / n)

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from bagwise import _check
 from bagwise._extras import need
@@ -41,7 +42,8 @@ class Settings:
     schedule : {"constant", "cosine"}
         Of the learning rate over the epochs.
     patience : int
-        Epochs without a better held-out loss until a network stops; 0 never stops one.
+        Epochs without a better held-out loss until a network stops and keeps its best weights; with
+        0 all keep their last.
     loss, kind : str
         As in `bagwise.interpolating_loss`.
     link : {"identity", "sigmoid", "softmax", "exp"}
@@ -81,9 +83,9 @@ class Run:
     moments : list of tensors
         Adam's, two a parameter.
     best : list of tensors
-        Parameters at the best held-out loss of each network.
+        Parameters and buffers at the best held-out loss of each network.
     best_loss, since : tensor of shape (M,)
-        That loss, and the epochs since.
+        That loss, or the last without patience, and the epochs since.
     history : list of tensors of shape (M,)
         Held-out loss of each network after each epoch, or the training loss without held-out bags.
     """
@@ -106,6 +108,7 @@ def train(
     held_out: Callable[[], Iterable[Batch]] | None = None,
     checkpoint: Path | None = None,
     data: bytes = b"",
+    seed: int = 0,
     progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
 ) -> Run:
     """Train a stack of M networks, each by itself though all at once.
@@ -124,53 +127,79 @@ def train(
         File to write after each epoch, and to go on from when it is there.
     data : bytes
         What the bags are known again by: a checkpoint of others is refused.
+    seed : int
+        Of randomness in a user's module.
     progress : callable
         Wraps the loop over epochs.
     """
-    parameters = list(network.parameters())
-    M = len(network)
-    device = parameters[0].device
+    parameters = trainable(network)
+    # Buffers too, which a user's module may have; all share memory with the network.
+    values = list(network.state_dict().values())
+    M, device = len(network), parameters[0].device
     state = Run(
         epoch=0,
         step=0,
         moments=[torch.zeros_like(p) for p in parameters for _ in range(2)],
-        best=[p.detach().clone() for p in parameters],
+        best=[value.clone() for value in values],
         best_loss=torch.full((M,), math.inf, device=device),
         since=torch.zeros(M, dtype=torch.int64, device=device),
     )
     training = ""
     if checkpoint is not None:
-        training = _identity(parameters, rho, learning_rate, settings, data)
+        training = _identity(values, rho, learning_rate, settings, data)
         if checkpoint.exists():
-            _restore(state, parameters, checkpoint, training)
+            _restore(state, values, checkpoint, training)
     step, before = Step(network, rho, settings, state), None
     with _precision("high" if settings.precision == "tf32" else "highest"):
         for epoch in progress(range(state.epoch, settings.epochs)):
             active = state.since < (settings.patience or math.inf)
             if not active.any():
                 break
-            lost = torch.zeros(M, device=device)
-            batches = 0
+            lost, weight = torch.zeros(M, device=device), torch.zeros(M, device=device)
             factor = _factor(settings, epoch)
-            for batch in source(epoch):
-                lost += step(batch, learning_rate * factor, batch is before)
-                batches, before = batches + 1, batch
-            shown = lost / max(batches, 1)
+            network.train()
+            with _seeded(network, seed, epoch):
+                for batch in source(epoch):
+                    share = torch.ones(1, device=device) if batch.weight is None else batch.weight
+                    lost += share * step(batch, learning_rate * factor, batch is before)
+                    weight, before = weight + share, batch
+            shown = lost / weight
             if held_out is not None:
                 shown = held_out_loss(network, held_out(), settings)
-                _remember(state, parameters, shown, active)
+                _remember(state, values, shown, active, settings.patience)
             state.history.append(shown)
             state.epoch = epoch + 1
             # To look at a number, a GPU must be waited for.
-            if device.type == "cpu" or state.epoch % 50 == 0 or state.epoch == settings.epochs:
-                _refuse_nan(shown, rho)
+            if device.type == "cpu" or state.epoch % 50 == 0:
+                _refuse_nan(torch.where(active, shown, 0.0), rho)
             if checkpoint is not None:
-                _store(state, parameters, checkpoint, training)
-    if held_out is not None:
-        with torch.no_grad():
-            for p, best in zip(parameters, state.best, strict=True):
-                p.copy_(best)
+                _store(state, values, checkpoint, training)
+    _refuse_nan(state.history[-1] if held_out is None else state.best_loss, rho)
+    if held_out is not None and settings.patience:
+        for value, best in zip(values, state.best, strict=True):
+            value.copy_(best)
     return state
+
+
+def trainable(network: nn.Module) -> list[nn.Parameter]:
+    """The parameters to change, or one sentence where there are none."""
+    found = [p for p in network.parameters() if p.requires_grad]
+    if not found or any(is_lazy(p) for p in network.parameters()):
+        got = "none" if not found else "weights without a shape"
+        remedy = "Give it some; call a lazy one on a few rows first"
+        _check.refuse("module", "a network with weights to learn", got, remedy)
+    return found
+
+
+@contextmanager
+def _seeded(network: nn.Module, seed: int, epoch: int) -> Iterator[None]:
+    """Randomness of a user's module, dropout say: the same for the same seed and epoch."""
+    if isinstance(network, StackedMLP):
+        yield
+        return
+    with torch.random.fork_rng():
+        torch.manual_seed((seed * 1_000_003 + epoch) % 2**63)
+        yield
 
 
 @contextmanager
@@ -194,18 +223,32 @@ def predict(network: Any, X: Tensor, settings: Settings) -> Tensor:
 
 def held_out_loss(network: Any, batches: Iterable[Batch], settings: Settings) -> Tensor:
     """Bag-level loss of each network over all batches, shape (M,)."""
-    with torch.no_grad():
-        found = [
-            (batch.sizes.sum(1), aggregate_losses(
-                predict(network, batch.X, settings),
-                batch,
-                torch.zeros(len(network), device=batch.X.device),
-                settings.loss,
-            ))
-            for batch in batches
-        ]  # fmt: skip
-        rows = sum(n for n, _ in found)
-        return torch.stack([n * loss for n, loss in found]).sum(0) / rows
+    network.eval()
+    lost, rows = torch.zeros(()), torch.zeros(())
+    for batch in batches:
+        bag_level = torch.zeros(len(network), device=batch.X.device)
+        with torch.no_grad(), _in_memory(batch):
+            predictions = predict(network, batch.X, settings)
+            loss, n = (
+                aggregate_losses(predictions, batch, bag_level, settings.loss),
+                batch.sizes.sum(1),
+            )
+        lost, rows = lost.to(n.device) + n * loss, rows.to(n.device) + n
+    return lost / rows
+
+
+@contextmanager
+def _in_memory(batch: Batch) -> Iterator[None]:
+    """One sentence for a batch that is too large."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "memory" not in str(error).lower():
+            raise
+        got = f"{batch.X.shape[1]} rows at once"
+        remedy = "Take a smaller batch_size, smaller bags or layers, or device='cpu'"
+        sentence = f"a batch of whole bags must fit in memory; got {got}. {remedy}."
+        raise ValueError(sentence) from None
 
 
 class Step:
@@ -217,7 +260,7 @@ class Step:
 
     def __init__(self, network: Any, rho: Tensor, settings: Settings, state: Run) -> None:
         self.network, self.rho, self.settings, self.state = network, rho, settings, state
-        self.parameters = list(network.parameters())
+        self.parameters = trainable(network)
         self._rates = torch.zeros_like(rho)
         self._count = torch.zeros((), device=rho.device)
         self._recorded: tuple[Batch, Any, Tensor] | None = None
@@ -229,7 +272,7 @@ class Step:
         self.state.step += 1
         self._rates.copy_(rates)
         self._count.fill_(self.state.step)
-        try:
+        with _in_memory(batch):
             if not (again and self.rho.device.type == "cuda"):
                 return self._take(batch)
             if self._recorded is None or self._recorded[0] is not batch:
@@ -239,13 +282,6 @@ class Step:
                 self._recorded = (batch, *self._record(batch))
             self._recorded[1].replay()
             return self._recorded[2].clone()
-        except RuntimeError as error:
-            if "memory" not in str(error).lower():
-                raise
-            got = f"{batch.X.shape[1]} rows at once"
-            remedy = "Take a smaller batch_size, smaller bags or layers, or device='cpu'"
-            sentence = f"a batch of whole bags must fit in memory; got {got}. {remedy}."
-            raise ValueError(sentence) from None
 
     def _plain_losses(self, batch: Batch) -> Tensor:
         settings = self.settings
@@ -262,7 +298,9 @@ class Step:
 
     def _take(self, batch: Batch) -> Tensor:
         losses = self._losses(batch)
-        gradients = torch.autograd.grad(losses.sum(), self.parameters)
+        total = losses.sum() if batch.weight is None else (losses * batch.weight).sum()
+        # Zeros for parameters that a module does not use.
+        gradients = torch.autograd.grad(total, self.parameters, materialize_grads=True)
         with torch.no_grad():
             decay, moments = self.settings.weight_decay, self.state.moments
             self._adam(self.parameters, gradients, moments, self._count, self._rates, decay)
@@ -334,18 +372,21 @@ def _factor(settings: Settings, epoch: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * epoch / settings.epochs))
 
 
-def _remember(state: Run, parameters: list[nn.Parameter], loss: Tensor, active: Tensor) -> None:
-    """Keep the parameters of networks that did better than before and had not stopped."""
+def _remember(
+    state: Run, values: list[Tensor], loss: Tensor, active: Tensor, patience: int
+) -> None:
+    """Keep what networks are that did better than before and had not stopped."""
+    if not patience:
+        state.best_loss = loss
+        return
     better = (loss < state.best_loss) & active
     state.best_loss = torch.where(better, loss, state.best_loss)
     state.since = torch.where(better, 0, state.since + 1)
-    with torch.no_grad():
-        for p, best in zip(parameters, state.best, strict=True):
-            if len(better) == 1:
-                if better[0]:
-                    best.copy_(p)
-            else:
-                best[better] = p[better]
+    for value, best in zip(values, state.best, strict=True):
+        if len(better) > 1:
+            best[better] = value[better]
+        elif better[0]:
+            best.copy_(value)
 
 
 def _refuse_nan(loss: Tensor, rho: Tensor) -> None:
@@ -357,7 +398,7 @@ def _refuse_nan(loss: Tensor, rho: Tensor) -> None:
 
 
 def _identity(
-    parameters: list[nn.Parameter],
+    values: list[Tensor],
     rho: Tensor,
     learning_rate: Tensor,
     settings: Settings,
@@ -366,17 +407,18 @@ def _identity(
     """What a training is known again by: its bags, its settings and its first weights."""
     found = hashlib.sha256(data)
     found.update(repr((settings, rho.tolist(), learning_rate.tolist())).encode())
-    for p in parameters:
-        found.update(p.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    for value in values:
+        found.update(value.cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     return found.hexdigest()
 
 
-def _store(state: Run, parameters: list[nn.Parameter], path: Path, training: str) -> None:
+def _store(state: Run, values: list[Tensor], path: Path, training: str) -> None:
     """Write a checkpoint, whole or not at all."""
     save = need("safetensors.torch", "neural").save_file
     tensors = {"best_loss": state.best_loss, "since": state.since}
-    for name, values in (("p", parameters), ("m", state.moments), ("b", state.best)):
-        tensors |= {f"{name}{i}": v.detach().contiguous() for i, v in enumerate(values)}
+    for name, some in (("v", values), ("m", state.moments), ("b", state.best)):
+        # Cloned: weights of a module may be tied, and share memory.
+        tensors |= {f"{name}{i}": v.clone().contiguous() for i, v in enumerate(some)}
     tensors["history"] = torch.stack(state.history)
     told = json.dumps({"epoch": state.epoch, "step": state.step, "training": training})
     partial = path.with_name(f".{path.name}.partial")
@@ -384,7 +426,7 @@ def _store(state: Run, parameters: list[nn.Parameter], path: Path, training: str
     os.replace(partial, path)
 
 
-def _restore(state: Run, parameters: list[nn.Parameter], path: Path, training: str) -> None:
+def _restore(state: Run, values: list[Tensor], path: Path, training: str) -> None:
     """Go on from a checkpoint, or say in a sentence that it is of another training."""
     tools = need("safetensors", "neural")
     try:
@@ -393,10 +435,9 @@ def _restore(state: Run, parameters: list[nn.Parameter], path: Path, training: s
             if told["training"] != training:
                 raise ValueError("another training")
             found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        with torch.no_grad():
-            for name, values in (("p", parameters), ("m", state.moments), ("b", state.best)):
-                for i, value in enumerate(values):
-                    value.copy_(found[f"{name}{i}"])
+        for name, some in (("v", values), ("m", state.moments), ("b", state.best)):
+            for i, value in enumerate(some):
+                value.copy_(found[f"{name}{i}"])
         device = state.since.device
         state.best_loss, state.since = found["best_loss"].to(device), found["since"].to(device)
         state.history = list(found["history"].to(device))

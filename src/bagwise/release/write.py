@@ -34,9 +34,7 @@ def write_bag_features(
 
 def _mean_features(encoder: Encoder, group: RowGroup) -> FloatArray:
     """Of each bag of a row group."""
-    values = encoder.encode(group.read(list(encoder.columns)))
-    sums = np.add.reduceat(values, np.cumsum(group.sizes) - group.sizes, axis=0)
-    return np.asarray(sums / group.sizes[:, None])
+    return group.average(encoder.encode(group.read(list(encoder.columns))))
 
 
 def write_statistics(
