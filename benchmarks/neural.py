@@ -19,9 +19,10 @@ import time
 
 import numpy as np
 import torch
+from timing import seconds
 from torch import nn
 
-from bagwise import Bags
+from bagwise import AggregateMLPRegressor, Bags
 from bagwise.neural.batches import BagData
 from bagwise.neural.ensemble import Member, train_ensemble
 from bagwise.neural.loss import bag_means
@@ -128,9 +129,9 @@ def measure_boston(device, networks=1100, epochs=2000):
     print(f"tf32 against float32 after {epochs} epochs: {apart:.2e} of a standard deviation")
 
 
-def per_bag_epoch(data, network, optimiser, until=float("inf")):
+def per_bag_epoch(data, network, optimiser):
     """One optimiser step a bag: what packages that loop over bags do."""
-    start, rows = time.perf_counter(), 0
+    rows = 0
     for a in range(len(data.sizes)):
         size = int(data.sizes[a])
         block = data.X[data.rows[rows : rows + size]]
@@ -138,13 +139,10 @@ def per_bag_epoch(data, network, optimiser, until=float("inf")):
         optimiser.zero_grad()
         ((network(block).mean() - data.means[a, 0]) ** 2).backward()
         optimiser.step()
-        if time.perf_counter() - start > until:
-            break
-    return time.perf_counter() - start
 
 
-def measure_epoch(rows=150_000, k=16):
-    """The ratio of an epoch, and losses after the same time."""
+def measure_epoch(rows=150_000, k=16, repeats=5):
+    """The ratio of an epoch, in turns, and losses after the same time."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(rows * 5 // 4, 20)).astype(np.float32)
     y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * rng.normal(size=len(X))
@@ -152,30 +150,38 @@ def measure_epoch(rows=150_000, k=16):
     data = BagData.of(torch.as_tensor(X), bags, bags.mean(y)[:, None])
     first = np.arange(len(bags)) < rows // k
     seen, new = data.part(first), data.part(~first)
-    settings = Settings(epochs=1)
+    # What the estimator takes by default.
+    at_once = AggregateMLPRegressor()._batch_rows(rows)
 
     def ours(epochs):
         network = StackedMLP((20, 100, 1), [0])
-        source = lambda epoch: seen.batches(torch.randperm(len(seen.sizes)), 1024)  # noqa: E731
+        source = lambda epoch: seen.batches(torch.randperm(len(seen.sizes)), at_once)  # noqa: E731
         one = torch.ones(1)
         train(network, source, 0 * one, 1e-3 * one, Settings(epochs=epochs))
         return network
 
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        ours(1)
-        times.append(time.perf_counter() - start)
-    epoch = statistics.median(times)
-    plain = nn.Sequential(nn.Linear(20, 100), nn.ReLU(), nn.Linear(100, 1))
-    slow = per_bag_epoch(seen, plain, torch.optim.Adam(plain.parameters(), lr=1e-3))
-    print(f"an epoch, one step a bag / batches of whole bags: {slow / epoch:.0f}")
-    network = ours(max(1, int(slow / epoch)))
-    batch = new.whole()
-    with torch.no_grad():
-        outputs = predict(network, batch.X, settings), plain(batch.X[0])[None]
-        losses = [(bag_means(f, batch) - batch.means).square().mean().item() for f in outputs]
-    print(f"held-out bag loss after the same time: {losses[0]:.4f}, one step a bag {losses[1]:.4f}")
+    def one_by_one():
+        network = nn.Sequential(nn.Linear(20, 100), nn.ReLU(), nn.Linear(100, 1))
+        per_bag_epoch(seen, network, torch.optim.Adam(network.parameters(), lr=1e-3))
+        return network
+
+    print(f"{torch.get_num_threads()} threads, batches of {at_once} rows")
+    ours(1)
+    times = [(seconds(one_by_one), seconds(lambda: ours(1))) for _ in range(repeats)]
+    found = [slow / quick for slow, quick in times]
+    print(
+        f"an epoch, one step a bag / batches of whole bags: median {statistics.median(found):.0f}, "
+        f"{min(found):.0f} to {max(found):.0f}"
+    )
+    batch, losses = new.whole(), []
+    for slow, quick in times[:3]:
+        networks = ours(max(1, int(slow / quick))), one_by_one()
+        with torch.no_grad():
+            outputs = networks[0](batch.X), networks[1](batch.X[0])[None]
+        losses.append([(bag_means(f, batch) - batch.means).square().mean() for f in outputs])
+    for name, column in zip(("ours", "one step a bag"), zip(*losses, strict=True), strict=True):
+        shown = ", ".join(f"{value:.4f}" for value in column)
+        print(f"held-out bag loss after the same time, {name}: {shown}")
 
 
 def about(device):

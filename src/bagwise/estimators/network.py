@@ -260,7 +260,7 @@ class Network(BaseEstimator):
         """Rows of a batch: few in small tables, so that an epoch has some steps."""
         if self.batch_size != "auto":
             return int(self.batch_size)
-        return int(min(1024, max(32, n_rows // 16)))
+        return max(32, min(1024, n_rows // 16), min(4096, n_rows // 64))
 
     def _checkpoint(self, number: int | None) -> Path | None:
         if self.checkpoint is None:
