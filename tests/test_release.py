@@ -155,11 +155,13 @@ def test_the_order_of_the_table_does_not_leave(plain):
     """Rows sorted by response: neither bags nor places within a bag may tell who came first."""
     n = 2000
     rows = pd.DataFrame({"key": np.arange(n, dtype=float), "y": np.linspace(0, 1, n)})
-    made = plain(rows, bag_size=1000, bounds=(0, 1))
-    keys = made.training_set()[0]["key"].to_numpy()
-    # Correlation of a random order is about N(0, 1/n): α = 1e-8.
-    for part in (keys, keys[:1000], keys[1000:]):
-        assert abs(np.corrcoef(part, np.arange(len(part)))[0, 1]) < 6 / math.sqrt(len(part))
+    rows["half"] = np.arange(n) % 2
+    for bagging in ({"bag_size": 1000}, {"bags": "half"}):
+        made = plain(rows, bounds=(0, 1), **bagging)
+        keys = made.training_set()[0]["key"].to_numpy()
+        # Correlation of a random order is about N(0, 1/n): α = 1e-8.
+        for part in (keys, keys[:1000], keys[1000:]):
+            assert abs(np.corrcoef(part, np.arange(len(part)))[0, 1]) < 6 / math.sqrt(len(part))
     rows["town"] = np.arange(n) % 500
     order = plain(rows, bags="town", bounds=(0, 1)).bags["bag"].to_numpy()
     assert abs(np.corrcoef(order, np.arange(500))[0, 1]) < 6 / math.sqrt(500)
