@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import zipfile
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, Release, tables
+from bagwise._disk import appearing_file
 from bagwise.engines import cluster as write_module
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
 from bagwise.release import release
@@ -444,3 +446,39 @@ def test_an_interrupted_prediction_leaves_nothing(shell, place, tmp_path, monkey
     monkeypatch.setattr(streaming, "_predictions", interrupt)
     assert shell("predict @/model-rows @/rows.csv --out x.csv")[0] != 0
     assert os.listdir(tmp_path) == []
+
+
+def test_two_writers_to_one_place_do_not_meet(tmp_path):
+    """Each has a file of its own, and the first to end is not written over."""
+    out = tmp_path / "x.csv"
+
+    def write_slowly():
+        with appearing_file(out) as place, place.open("w") as slow:
+            with appearing_file(out) as other:
+                other.write_text("quick")
+            slow.write("slow, and on")
+
+    with pytest.raises(ValueError, match="out must be a new file; got"):
+        write_slowly()
+    assert out.read_text() == "quick"
+    assert os.listdir(tmp_path) == ["x.csv"]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_file_appears_where_a_disk_knows_no_links(tmp_path, monkeypatch, taken):
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError("no links")))
+    out = tmp_path / "x.csv"
+    asked = pytest.raises(ValueError, match="out must be a new file") if taken else nullcontext()
+    with asked, appearing_file(out) as place:
+        place.write_text("late")
+        if taken:
+            out.write_text("mine")
+    assert out.read_text() == ("mine" if taken else "late")
+    assert os.listdir(tmp_path) == ["x.csv"]
+
+
+def test_folders_made_for_a_file_go_when_it_fails(tmp_path):
+    (tmp_path / "old").mkdir()
+    with pytest.raises(OSError, match="full"), appearing_file(tmp_path / "old/new/er/x.csv"):
+        raise OSError("full")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]
