@@ -514,6 +514,60 @@ def test_a_stray_file_stops_a_release(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+class Losing(Local):
+    """An engine that forgets a piece on the way."""
+
+    def cluster(self, clustering, pieces):
+        return super().cluster(clustering, list(pieces)[1:])
+
+
+class Littering(Local):
+    """One that leaves a file of its own among the parts, as a task that was killed does."""
+
+    name = "stray"
+
+    def cluster(self, clustering, pieces):
+        joined = super().cluster(clustering, pieces)
+        (clustering.folder / "rows.parquet" / self.name).write_text("x")
+        return joined
+
+
+@pytest.mark.parametrize("bagging", [{}, {"bag_size": None, "bags": "day"}], ids=str)
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [
+        (Losing, "rows must be the same from first to last"),
+        (Littering, "rows.parquet must be made of its own parts alone"),
+    ],
+)
+def test_rows_that_are_lost_and_strays_are_refused_before_a_charge(
+    files, tmp_path, monkeypatch, engine, sentence, bagging
+):
+    monkeypatch.setattr(cluster_module, "GROUP", 90)
+    monkeypatch.setattr(cluster_module, "PART", 1000)
+    for features in ("rows", "means"):
+        asked = {"columns": ["a"], "features": features, "engine": engine()} | bagging
+        with pytest.raises(ValueError, match=sentence):
+            release(files, **options(tmp_path, **asked))
+    assert not Ledger(tmp_path / "ledger.db").datasets()
+    assert not (tmp_path / "out").exists()
+    learner_table(tmp_path / "bags")
+    (tmp_path / "work").mkdir()
+    with pytest.raises(ValueError, match=sentence):
+        BagTable(tmp_path / "bags", "y", "bag", engine(), tmp_path / "work")
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_what_a_killed_task_left_is_cleared_away(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_module, "GROUP", 90)
+    monkeypatch.setattr(cluster_module, "PART", 1000)
+    monkeypatch.setattr(Littering, "name", ".part-00001.parquet.cut")
+    made = release(files, **options(tmp_path, engine=Littering()))
+    assert all(path.name.startswith("part") for path in (made.path / "rows.parquet").iterdir())
+    learner_table(tmp_path / "bags")
+    assert BagTable(tmp_path / "bags", "y", "bag", Littering()).sizes.sum() == 4000
+
+
 def test_a_csv_file_without_rows_may_come_first(tmp_path):
     (tmp_path / "a.csv").write_text("a,y\n")
     (tmp_path / "b.csv").write_text("a,y\n" + "".join(f"{i}.5,{i}\n" for i in range(20)))

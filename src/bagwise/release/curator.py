@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bagwise import _check
 from bagwise._disk import appearing, check_free
-from bagwise.engines.cluster import Clustering, clear_leftovers
+from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import check_ids, refuse_changed
 from bagwise.engines.local import Local
@@ -193,8 +193,8 @@ def release(
             clustered.mkdir(exist_ok=True)
             schema = pa.schema([table.schema.field(name) for name in chosen])
             moved = progress("Putting rows together")(pieces)
-            engine.cluster(Clustering.of(layout, schema, clustered), moved)
-            clear_leftovers(clustered)
+            clustering = Clustering.of(layout, schema, clustered)
+            clustering.check(engine.cluster(clustering, moved))
         if features == "means":
             write_bag_features(place, clustered, chosen, layout, engine)
         if table.state() != state:
