@@ -1,8 +1,10 @@
 """From a release to scores: fit, save, predict, evaluate, in Python and from a shell."""
 
+import io
 import json
 import os
 import shutil
+import types
 import zipfile
 from contextlib import nullcontext
 
@@ -329,6 +331,34 @@ def test_csv_columns_are_read_as_the_model_takes_them(shell, place, tmp_path):
     assert shell("predict @/model-rows @/late.csv --keep id --out deep/x.csv")[0] == 0
     found = pd.read_csv(tmp_path / "deep" / "x.csv", dtype={"id": str})
     assert found["id"].iloc[[0, -1]].tolist() == ["007", "008"]
+
+
+@pytest.mark.parametrize("how", ["file", "standard input"])
+def test_a_csv_with_truths_goes_all_the_way(shell, tmp_path, monkeypatch, how):
+    """Released, fitted, predicted and scored, as feature and as response."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"u": rng.normal(size=200), "yes": rng.random(200) < 0.5})
+    rows["y"] = rng.random(200) < 0.5
+    (tmp_path / "t.csv").write_text(rows.to_csv(index=False).lower())
+    for features in ("rows", "means"):
+        options = {"epsilon": 1.0, "bounds": (0, 1), "bag_size": 5, "ledger": None}
+        release(tmp_path / "t.csv", response="y", features=features, out=tmp_path / features,
+                **options)  # fmt: skip
+        assert shell(f"fit {features} --rho 0.1 --out m-{features}")[0] == 0
+        source = "t.csv" if how == "file" else "-"
+        for line in ("predict {} {} --out {}.csv", "evaluate {} {} --response y"):
+            given = io.BytesIO((tmp_path / "t.csv").read_bytes())
+            monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=given))
+            assert shell(line.format(f"m-{features}", source, features))[0] == 0
+    model = AggregateLinearRegression.load(tmp_path / "m-rows")
+    found = pd.read_csv(tmp_path / "rows.csv")["prediction"]
+    np.testing.assert_allclose(found, model.predict(rows), rtol=1e-9)
+
+
+def test_bags_of_a_csv_are_scored_as_they_stand(shell, place, tmp_path):
+    (place / "zeros.csv").write_text("u,v,town,g,y\n1,1,a,7,1\n1,2,a,007,2\n1,3,b,007,2\n")
+    line = "evaluate @/model-rows @/zeros.csv --response y --bags g --json"
+    assert json.loads(shell(line)[1])["bags"]["n"] == 2
 
 
 def test_sums_are_about_the_mean_and_not_about_a_guess_at_it():

@@ -329,7 +329,9 @@ def test_many_files_are_one_table(plain, tmp_path, monkeypatch, how):
 def test_files_that_do_not_fit_together_are_told_without_a_cell(go, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "1,2.5\n" * 20)
     (tmp_path / "b.csv").write_text(f"x,y\n1,{CANARY}lots\n")
-    with pytest.raises(ValueError, match="rows must be of readable files") as refusal:
+    with pytest.raises(
+        ValueError, match=r"rows must be of readable files; got \S*b\.csv"
+    ) as refusal:
         go([tmp_path / "a.csv", tmp_path / "b.csv"])
     assert "8472" not in "".join(traceback.format_exception(refusal.value))
     assert refusal.value.__context__ is None
@@ -526,6 +528,27 @@ def test_bad_files_are_refused_without_a_word_of_them(go, tmp_path, text):
     assert "8472" not in "".join(traceback.format_exception(refusal.value))
     assert "8472" not in str(refusal.value.__context__)
     assert spent(tmp_path) == 0
+
+
+def test_the_file_that_cannot_be_opened_is_named(go, tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2.5\n")
+    (tmp_path / "b.csv").write_text(f"x,y\n1,2\n{CANARY}\n")
+    with pytest.raises(
+        ValueError, match=r"rows must be of readable files; got \S*b\.csv, which"
+    ) as no:
+        go(tmp_path / "*.csv")
+    assert "8472" not in "".join(traceback.format_exception(no.value))
+
+
+def test_csv_files_whose_first_lines_look_otherwise_are_one_table(plain, tmp_path):
+    """Whole numbers here and fractions there, nothing at first, and whole numbers as bags."""
+    (tmp_path / "a.csv").write_text("x,z,g,y\n" + "1,,7,1\n" * 10)
+    (tmp_path / "b.csv").write_text("x,z,g,y\n" + "0.5,2,8,2\n" * 10)
+    made = plain(tmp_path / "*.csv", bags="g")
+    X = made.training_set()[0]
+    assert sorted(X["x"].to_pylist()) == [0.5] * 10 + [1.0] * 10
+    assert made.bags.sort_by("bag")["bag"].to_pylist() == [7, 8]
+    assert [X.schema.field(name).type for name in ("z", "g")] == [pa.float64(), pa.int64()]
 
 
 def test_a_parquet_file_cut_in_half_is_refused(go, tmp_path):

@@ -75,8 +75,8 @@ class BagTable:
         progress: Progress = iter,
     ) -> None:
         self._engine = engine = Local() if engine is None else engine
-        table = open_table(source)
         names = [bags] if isinstance(bags, str) else list(bags)
+        table = open_table(source, ids=names)
         table.need([response], "response")
         table.need(names, "bags")
         if response in names or not is_number(plain_type(table.schema.field(response).type)):

@@ -151,7 +151,7 @@ def release(
     steps.reached("arguments checked")
 
     engine = Local() if engine is None else engine
-    table = open_rows(rows, response)
+    table = open_rows(rows, response, [*names, *([] if user is None else [user])])
     engine.check(table)
     state = table.state()
     _refuse_roles(table, response, user, names)
