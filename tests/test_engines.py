@@ -589,3 +589,37 @@ def test_nested_columns_of_a_learner_s_table_are_left_alone(tmp_path):
     table = pa.table({"x": [1.0, 2.0], "l": [[1], [2]], "b": [0, 1], "y": [1.0, 2.0]})
     pq.write_table(table, tmp_path / "t.parquet")
     assert BagTable(tmp_path / "t.parquet", "y", "b").columns == ["x", "b"]
+
+
+@pytest.mark.parametrize(
+    "pair", [("007", "7"), ("+7", "7"), ("0x1F", "31"), (f"{10**19 + 1}", "7")]
+)
+def test_ids_of_a_csv_that_would_merge_as_numbers_are_refused(tmp_path, monkeypatch, pair):
+    """In a later file, as bags and as users, from files and standard input."""
+    lines = [f"{pair[i % 2]},{i}.5,{i % 2}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("g,x,y\n" + "7,0.5,1\n" * 20)
+    (tmp_path / "b.csv").write_text("\n".join(["g,x,y", *lines]))
+    sentence = "column 'g' must be of ids that stay apart as numbers; got cells with a leading zero"
+    for change in ({"bags": "g", "bag_size": None}, {"user": "g"}):
+        for source in (tmp_path / "*.csv", "-"):
+            given = io.BytesIO((tmp_path / "b.csv").read_bytes())
+            monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=given))
+            with pytest.raises(ValueError, match=sentence) as refusal:
+                release(source, **options(tmp_path, **change))
+            assert pair[0] not in str(refusal.value)
+    assert not (tmp_path / "ledger.db").exists()
+    with pytest.raises(ValueError, match=sentence):
+        BagTable(tmp_path / "*.csv", "y", "g")
+    # As text in Parquet they are what they are.
+    table = pa.table(
+        {"g": [pair[i % 2] for i in range(40)], "y": [float(i % 2) for i in range(40)]}
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert sorted(BagTable(tmp_path / "t.parquet", "y", "g").sizes) == [20, 20]
+
+
+def test_whole_numbers_text_and_fractions_are_ids_of_a_csv(tmp_path):
+    for ids in (["-7", "0", "10"], ["007", "7", "a7"], ["0.5", "-0.25", "100"], [f"{10**17 + 1}"]):
+        lines = [f"{one},{i},1" for one in ids for i in range(3)]
+        (tmp_path / "a.csv").write_text("\n".join(["g,x,y", *lines]))
+        assert BagTable(tmp_path / "a.csv", "y", "g").sizes.tolist() == [3] * len(ids)

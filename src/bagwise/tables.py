@@ -114,6 +114,12 @@ class Table:
         """A table in memory."""
         return cls(data.schema, "the table", data)
 
+    @property
+    def is_csv(self) -> bool:
+        """Whether its cells are text, which types are read from."""
+        endings = {ENDINGS[file.suffix.lower()] for file in self.files}
+        return endings == {"csv"} or isinstance(self._data, pa.Buffer)
+
     def state(self) -> list[tuple[int, int]]:
         """What changes when a file does: its size, and when it was written."""
         found = (file.stat() for file in self.files)
@@ -125,10 +131,8 @@ class Table:
             cuts = range(0, self._data.num_rows, 8 * BATCH)
             parts = (self._data.slice(cut, 8 * BATCH) for cut in cuts)
             return [Piece(part, self.schema, n_rows=part.num_rows) for part in parts]
-        if self._data is not None:
-            return [Piece(self._data, self.schema)]
-        if ENDINGS[self.files[0].suffix.lower()] == "csv":
-            return [Piece(file, self.schema) for file in self.files]
+        if self.is_csv:
+            return [Piece(one, self.schema) for one in self.files or [self._data]]
         return [
             Piece(file, self.schema, i, footer(file).row_group(i).num_rows)
             for file in self.files

@@ -88,7 +88,7 @@ class BagTable:
             for field in table.schema
             if field.name not in (response, "bag") and not pa.types.is_nested(field.type)
         ]
-        check_ids(table, names)
+        check_ids(table, names, engine.map)
         pieces = table.pieces()
         counts = list(engine.map(partial(_count, names=names, response=response), pieces))
         pieces = numbered(pieces, counts)

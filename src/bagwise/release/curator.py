@@ -156,7 +156,7 @@ def release(
     state = table.state()
     _refuse_roles(table, response, user, names)
     stay = [response] if user is None else [response, user]
-    check_ids(table, [*names, *stay[1:]])
+    check_ids(table, [*names, *stay[1:]], engine.map)
     others = [*names, *stay[1:], *_averaged(table, stay, columns, features)]
     pieces, look = look_over(table, engine, response, others, progress("Looking at responses"))
     for name in {*names, *stay} & look.missing:
