@@ -514,6 +514,60 @@ def test_a_stray_file_stops_a_release(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+class Losing(Local):
+    """An engine that forgets a piece on the way."""
+
+    def cluster(self, clustering, pieces):
+        return super().cluster(clustering, list(pieces)[1:])
+
+
+class Littering(Local):
+    """One that leaves a file of its own among the parts, as a task that was killed does."""
+
+    name = "stray"
+
+    def cluster(self, clustering, pieces):
+        joined = super().cluster(clustering, pieces)
+        (clustering.folder / "rows.parquet" / self.name).write_text("x")
+        return joined
+
+
+@pytest.mark.parametrize("bagging", [{}, {"bag_size": None, "bags": "day"}], ids=str)
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [
+        (Losing, "rows must be the same from first to last"),
+        (Littering, "rows.parquet must be made of its own parts alone"),
+    ],
+)
+def test_rows_that_are_lost_and_strays_are_refused_before_a_charge(
+    files, tmp_path, monkeypatch, engine, sentence, bagging
+):
+    monkeypatch.setattr(cluster_module, "GROUP", 90)
+    monkeypatch.setattr(cluster_module, "PART", 1000)
+    for features in ("rows", "means"):
+        asked = {"columns": ["a"], "features": features, "engine": engine()} | bagging
+        with pytest.raises(ValueError, match=sentence):
+            release(files, **options(tmp_path, **asked))
+    assert not Ledger(tmp_path / "ledger.db").datasets()
+    assert not (tmp_path / "out").exists()
+    learner_table(tmp_path / "bags")
+    (tmp_path / "work").mkdir()
+    with pytest.raises(ValueError, match=sentence):
+        BagTable(tmp_path / "bags", "y", "bag", engine(), tmp_path / "work")
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_what_a_killed_task_left_is_cleared_away(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_module, "GROUP", 90)
+    monkeypatch.setattr(cluster_module, "PART", 1000)
+    monkeypatch.setattr(Littering, "name", ".part-00001.parquet.cut")
+    made = release(files, **options(tmp_path, engine=Littering()))
+    assert all(path.name.startswith("part") for path in (made.path / "rows.parquet").iterdir())
+    learner_table(tmp_path / "bags")
+    assert BagTable(tmp_path / "bags", "y", "bag", Littering()).sizes.sum() == 4000
+
+
 def test_a_csv_file_without_rows_may_come_first(tmp_path):
     (tmp_path / "a.csv").write_text("a,y\n")
     (tmp_path / "b.csv").write_text("a,y\n" + "".join(f"{i}.5,{i}\n" for i in range(20)))
@@ -535,3 +589,37 @@ def test_nested_columns_of_a_learner_s_table_are_left_alone(tmp_path):
     table = pa.table({"x": [1.0, 2.0], "l": [[1], [2]], "b": [0, 1], "y": [1.0, 2.0]})
     pq.write_table(table, tmp_path / "t.parquet")
     assert BagTable(tmp_path / "t.parquet", "y", "b").columns == ["x", "b"]
+
+
+@pytest.mark.parametrize(
+    "pair", [("007", "7"), ("+7", "7"), ("0x1F", "31"), (f"{10**19 + 1}", "7")]
+)
+def test_ids_of_a_csv_that_would_merge_as_numbers_are_refused(tmp_path, monkeypatch, pair):
+    """In a later file, as bags and as users, from files and standard input."""
+    lines = [f"{pair[i % 2]},{i}.5,{i % 2}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("g,x,y\n" + "7,0.5,1\n" * 20)
+    (tmp_path / "b.csv").write_text("\n".join(["g,x,y", *lines]))
+    sentence = "column 'g' must be of ids that stay apart as numbers; got cells with a leading zero"
+    for change in ({"bags": "g", "bag_size": None}, {"user": "g"}):
+        for source in (tmp_path / "*.csv", "-"):
+            given = io.BytesIO((tmp_path / "b.csv").read_bytes())
+            monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=given))
+            with pytest.raises(ValueError, match=sentence) as refusal:
+                release(source, **options(tmp_path, **change))
+            assert pair[0] not in str(refusal.value)
+    assert not (tmp_path / "ledger.db").exists()
+    with pytest.raises(ValueError, match=sentence):
+        BagTable(tmp_path / "*.csv", "y", "g")
+    # As text in Parquet they are what they are.
+    table = pa.table(
+        {"g": [pair[i % 2] for i in range(40)], "y": [float(i % 2) for i in range(40)]}
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    assert sorted(BagTable(tmp_path / "t.parquet", "y", "g").sizes) == [20, 20]
+
+
+def test_whole_numbers_text_and_fractions_are_ids_of_a_csv(tmp_path):
+    for ids in (["-7", "0", "10"], ["007", "7", "a7"], ["0.5", "-0.25", "100"], [f"{10**17 + 1}"]):
+        lines = [f"{one},{i},1" for one in ids for i in range(3)]
+        (tmp_path / "a.csv").write_text("\n".join(["g,x,y", *lines]))
+        assert BagTable(tmp_path / "a.csv", "y", "g").sizes.tolist() == [3] * len(ids)

@@ -1,9 +1,12 @@
 """From a release to scores: fit, save, predict, evaluate, in Python and from a shell."""
 
+import io
 import json
 import os
 import shutil
+import types
 import zipfile
+from contextlib import nullcontext
 
 import numpy as np
 import pandas as pd
@@ -14,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, Release, tables
+from bagwise._disk import appearing_file
 from bagwise.engines import cluster as write_module
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
 from bagwise.release import release
@@ -329,6 +333,34 @@ def test_csv_columns_are_read_as_the_model_takes_them(shell, place, tmp_path):
     assert found["id"].iloc[[0, -1]].tolist() == ["007", "008"]
 
 
+@pytest.mark.parametrize("how", ["file", "standard input"])
+def test_a_csv_with_truths_goes_all_the_way(shell, tmp_path, monkeypatch, how):
+    """Released, fitted, predicted and scored, as feature and as response."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"u": rng.normal(size=200), "yes": rng.random(200) < 0.5})
+    rows["y"] = rng.random(200) < 0.5
+    (tmp_path / "t.csv").write_text(rows.to_csv(index=False).lower())
+    for features in ("rows", "means"):
+        options = {"epsilon": 1.0, "bounds": (0, 1), "bag_size": 5, "ledger": None}
+        release(tmp_path / "t.csv", response="y", features=features, out=tmp_path / features,
+                **options)  # fmt: skip
+        assert shell(f"fit {features} --rho 0.1 --out m-{features}")[0] == 0
+        source = "t.csv" if how == "file" else "-"
+        for line in ("predict {} {} --out {}.csv", "evaluate {} {} --response y"):
+            given = io.BytesIO((tmp_path / "t.csv").read_bytes())
+            monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=given))
+            assert shell(line.format(f"m-{features}", source, features))[0] == 0
+    model = AggregateLinearRegression.load(tmp_path / "m-rows")
+    found = pd.read_csv(tmp_path / "rows.csv")["prediction"]
+    np.testing.assert_allclose(found, model.predict(rows), rtol=1e-9)
+
+
+def test_bags_of_a_csv_are_scored_as_they_stand(shell, place, tmp_path):
+    (place / "zeros.csv").write_text("u,v,town,g,y\n1,1,a,7,1\n1,2,a,007,2\n1,3,b,007,2\n")
+    line = "evaluate @/model-rows @/zeros.csv --response y --bags g --json"
+    assert json.loads(shell(line)[1])["bags"]["n"] == 2
+
+
 def test_sums_are_about_the_mean_and_not_about_a_guess_at_it():
     """More rows than the guess looks at, with a trend so that it is off."""
     from bagwise.encoding import Encoder
@@ -444,3 +476,39 @@ def test_an_interrupted_prediction_leaves_nothing(shell, place, tmp_path, monkey
     monkeypatch.setattr(streaming, "_predictions", interrupt)
     assert shell("predict @/model-rows @/rows.csv --out x.csv")[0] != 0
     assert os.listdir(tmp_path) == []
+
+
+def test_two_writers_to_one_place_do_not_meet(tmp_path):
+    """Each has a file of its own, and the first to end is not written over."""
+    out = tmp_path / "x.csv"
+
+    def write_slowly():
+        with appearing_file(out) as place, place.open("w") as slow:
+            with appearing_file(out) as other:
+                other.write_text("quick")
+            slow.write("slow, and on")
+
+    with pytest.raises(ValueError, match="out must be a new file; got"):
+        write_slowly()
+    assert out.read_text() == "quick"
+    assert os.listdir(tmp_path) == ["x.csv"]
+
+
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_file_appears_where_a_disk_knows_no_links(tmp_path, monkeypatch, taken):
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError("no links")))
+    out = tmp_path / "x.csv"
+    asked = pytest.raises(ValueError, match="out must be a new file") if taken else nullcontext()
+    with asked, appearing_file(out) as place:
+        place.write_text("late")
+        if taken:
+            out.write_text("mine")
+    assert out.read_text() == ("mine" if taken else "late")
+    assert os.listdir(tmp_path) == ["x.csv"]
+
+
+def test_folders_made_for_a_file_go_when_it_fails(tmp_path):
+    (tmp_path / "old").mkdir()
+    with pytest.raises(OSError, match="full"), appearing_file(tmp_path / "old/new/er/x.csv"):
+        raise OSError("full")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "old"]

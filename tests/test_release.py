@@ -155,11 +155,13 @@ def test_the_order_of_the_table_does_not_leave(plain):
     """Rows sorted by response: neither bags nor places within a bag may tell who came first."""
     n = 2000
     rows = pd.DataFrame({"key": np.arange(n, dtype=float), "y": np.linspace(0, 1, n)})
-    made = plain(rows, bag_size=1000, bounds=(0, 1))
-    keys = made.training_set()[0]["key"].to_numpy()
-    # Correlation of a random order is about N(0, 1/n): α = 1e-8.
-    for part in (keys, keys[:1000], keys[1000:]):
-        assert abs(np.corrcoef(part, np.arange(len(part)))[0, 1]) < 6 / math.sqrt(len(part))
+    rows["half"] = np.arange(n) % 2
+    for bagging in ({"bag_size": 1000}, {"bags": "half"}):
+        made = plain(rows, bounds=(0, 1), **bagging)
+        keys = made.training_set()[0]["key"].to_numpy()
+        # Correlation of a random order is about N(0, 1/n): α = 1e-8.
+        for part in (keys, keys[:1000], keys[1000:]):
+            assert abs(np.corrcoef(part, np.arange(len(part)))[0, 1]) < 6 / math.sqrt(len(part))
     rows["town"] = np.arange(n) % 500
     order = plain(rows, bags="town", bounds=(0, 1)).bags["bag"].to_numpy()
     assert abs(np.corrcoef(order, np.arange(500))[0, 1]) < 6 / math.sqrt(500)
@@ -327,7 +329,9 @@ def test_many_files_are_one_table(plain, tmp_path, monkeypatch, how):
 def test_files_that_do_not_fit_together_are_told_without_a_cell(go, tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n" + "1,2.5\n" * 20)
     (tmp_path / "b.csv").write_text(f"x,y\n1,{CANARY}lots\n")
-    with pytest.raises(ValueError, match="rows must be of readable files") as refusal:
+    with pytest.raises(
+        ValueError, match=r"rows must be of readable files; got \S*b\.csv"
+    ) as refusal:
         go([tmp_path / "a.csv", tmp_path / "b.csv"])
     assert "8472" not in "".join(traceback.format_exception(refusal.value))
     assert refusal.value.__context__ is None
@@ -524,6 +528,27 @@ def test_bad_files_are_refused_without_a_word_of_them(go, tmp_path, text):
     assert "8472" not in "".join(traceback.format_exception(refusal.value))
     assert "8472" not in str(refusal.value.__context__)
     assert spent(tmp_path) == 0
+
+
+def test_the_file_that_cannot_be_opened_is_named(go, tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2.5\n")
+    (tmp_path / "b.csv").write_text(f"x,y\n1,2\n{CANARY}\n")
+    with pytest.raises(
+        ValueError, match=r"rows must be of readable files; got \S*b\.csv, which"
+    ) as no:
+        go(tmp_path / "*.csv")
+    assert "8472" not in "".join(traceback.format_exception(no.value))
+
+
+def test_csv_files_whose_first_lines_look_otherwise_are_one_table(plain, tmp_path):
+    """Whole numbers here and fractions there, nothing at first, and whole numbers as bags."""
+    (tmp_path / "a.csv").write_text("x,z,g,y\n" + "1,,7,1\n" * 10)
+    (tmp_path / "b.csv").write_text("x,z,g,y\n" + "0.5,2,8,2\n" * 10)
+    made = plain(tmp_path / "*.csv", bags="g")
+    X = made.training_set()[0]
+    assert sorted(X["x"].to_pylist()) == [0.5] * 10 + [1.0] * 10
+    assert made.bags.sort_by("bag")["bag"].to_pylist() == [7, 8]
+    assert [X.schema.field(name).type for name in ("z", "g")] == [pa.float64(), pa.int64()]
 
 
 def test_a_parquet_file_cut_in_half_is_refused(go, tmp_path):

@@ -110,6 +110,63 @@ def test_a_csv_whose_types_change_on_the_way_is_told(folder):
         list(table.batches())
 
 
+CELLS = {
+    "fractions in a later file": (["x\n1\n2\n", "x\n0.5\n"], [1, 2, 0.5]),
+    "fractions in a later line": (["x\n" + "1\n" * 600_000 + "0.5\n"], [1] * 600_000 + [0.5]),
+    "nothing in the first file": (["x,t\n,a\n", "x,t\n1.5,a\n"], [None, 1.5]),
+    "no row in the first file": (["x\n", "x\n1.5\n"], [1.5]),
+    "more digits than a float has": ([f"x\n{2**53 + 1}\n"], [2**53 + 1]),
+    "such digits in a later file": (["x\n1\n", f"x\n{2**53 + 1}\n"], [1, 2**53 + 1]),
+    "true and false": (["x\ntrue\nfalse\n", "x\n1\n"], [True, False, True]),
+    "lines in a cell": (["x,t\n" + ('1,"' + "a\n" * 500 + '"\n') * 3000], [1] * 3000),
+}
+
+
+@pytest.mark.parametrize("case", CELLS)
+def test_csv_numbers_are_read_whatever_comes_first(tmp_path, case):
+    texts, expected = CELLS[case]
+    for i, text in enumerate(texts):
+        (tmp_path / f"{i}.csv").write_text(text)
+    assert values(tmp_path) == expected
+
+
+def test_whole_numbers_that_are_ids_stay_whole(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    assert [str(kind) for kind in open_table(tmp_path, ids=["y"]).schema.types] == [
+        "double",
+        "int64",
+    ]
+    (tmp_path / "b.csv").write_text("x,y\n1,2.5\n")
+    assert [str(kind) for kind in open_table(tmp_path, ids=["y"]).schema.types] == ["double"] * 2
+
+
+def test_types_that_are_known_are_not_guessed_but_for_true_and_false(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,z\n1,true,7\n")
+    known = {"x": pa.string(), "y": pa.float64(), "z": pa.float64()}
+    kinds = open_table(tmp_path, known).schema.types
+    assert kinds == [pa.string(), pa.bool_(), pa.float64()]
+
+
+def test_an_empty_cell_of_text_is_missing(tmp_path, monkeypatch):
+    text = 'x,town\n1,a\n2,\n3,""\n4,NA\n'
+    (tmp_path / "a.csv").write_text(text)
+    given = types.SimpleNamespace(buffer=io.BytesIO(text.encode()))
+    monkeypatch.setattr(sys, "stdin", given)
+    for source in (tmp_path / "a.csv", "-"):
+        (batch,) = open_table(source).batches(["town"])
+        assert batch["town"].to_pylist() == ["a", None, None, "NA"]
+        with pytest.raises(ValueError, match="features must be there in every row; got missing"):
+            learn(batch)
+
+
+@pytest.mark.parametrize("text", ["", "x,y\n1,2,3\n", "x,y\nlots,1\n"])
+def test_the_csv_file_that_cannot_be_read_is_named(tmp_path, text):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.csv").write_text(text)
+    with pytest.raises(ValueError, match=r"the table must be readable.*got .*b\.csv"):
+        list(open_table(tmp_path).batches())
+
+
 def test_a_missing_column_is_told_with_those_there_are(folder):
     with pytest.raises(
         ValueError, match=r"columns must be columns of the table; got 'z' for .*x, t"

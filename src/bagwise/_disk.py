@@ -5,9 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
+from uuid import uuid4
 
 from bagwise import _check
 
@@ -51,8 +53,7 @@ def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Ite
     """
     check_free(out)
     partial = out.with_name(f".{out.name}.partial")
-    new = [parent for parent in out.parents if not parent.exists()]
-    out.parent.mkdir(parents=True, exist_ok=True)
+    new = _new_parents(out)
     if partial.is_symlink():
         _check.refuse("out", "free", f"a link at {str(partial)!r}", "Remove it, or choose another")
     partial.mkdir(exist_ok=True)
@@ -72,9 +73,7 @@ def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Ite
             partial.rename(out)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
-            with suppress(OSError):
-                for parent in new:
-                    parent.rmdir()
+            _remove_empty(new)
             raise
     reached("folder published")
     sync(out.parent)
@@ -82,17 +81,54 @@ def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Ite
 
 @contextmanager
 def appearing_file(out: Path) -> Iterator[Path]:
-    """A file to write to, which becomes ``out`` when the block ends and vanishes when it fails."""
+    """A file to write to, which becomes ``out`` when the block ends and vanishes when it fails.
+
+    Of several that are written for one place, the first to end stays as it is.
+    """
     if out.exists() or out.is_symlink():
-        got = f"{str(out)!r}, which is there"
-        _check.refuse("out", "a new file", got, "Choose another name, or remove it first")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    partial = out.with_name(f".{out.name}.partial")
+        _refuse_there(out)
+    new = _new_parents(out)
+    partial = out.with_name(f".{out.name}.{uuid4().hex}")
     try:
         yield partial
         sync(partial)
-        partial.replace(out)
+        _name(partial, out)
         sync(out.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
+        _remove_empty(new)
         raise
+
+
+def _name(partial: Path, out: Path) -> None:
+    """Give a file its name, unless something has it by now."""
+    try:
+        os.link(partial, out)
+    except FileExistsError:
+        _refuse_there(out)
+    except OSError:
+        # A file system without links: a moment between the look and the name cannot be helped.
+        if out.exists() or out.is_symlink():
+            _refuse_there(out)
+        partial.rename(out)
+    else:
+        partial.unlink()
+
+
+def _refuse_there(out: Path) -> NoReturn:
+    got = f"{str(out)!r}, which is there"
+    _check.refuse("out", "a new file", got, "Choose another name, or remove it first")
+
+
+def _new_parents(out: Path) -> list[Path]:
+    """Make the folders above; returns those that were not there, the lowest first."""
+    new = [parent for parent in out.parents if not parent.exists()]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return new
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove folders up to the first that holds something."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from glob import glob
-from itertools import accumulate
+from itertools import accumulate, islice
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from bagwise import _check
@@ -44,7 +44,7 @@ class Piece:
 
     Attributes
     ----------
-    data : path or Arrow table
+    data : path, Arrow table, or Arrow buffer of CSV
     schema : Arrow schema
         Of the whole table.
     group : int or None
@@ -55,7 +55,7 @@ class Piece:
         Number of the first row in the whole table, once the pieces before it are counted.
     """
 
-    data: Path | pa.Table
+    data: Path | pa.Table | pa.Buffer
     schema: pa.Schema
     group: int | None = None
     n_rows: int | None = None
@@ -64,7 +64,14 @@ class Piece:
     @property
     def is_csv(self) -> bool:
         """Whether this is a CSV file, which cannot be cut."""
-        return self.group is None and isinstance(self.data, Path)
+        return self.group is None and not isinstance(self.data, pa.Table)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        if isinstance(self.data, pa.Table):
+            return "the table"
+        return str(self.data) if isinstance(self.data, Path) else "standard input"
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows with these columns, in order."""
@@ -72,12 +79,12 @@ class Piece:
         if isinstance(self.data, pa.Table):
             yield from self.data.select(names).to_batches(BATCH)
             return
-        with _readable(str(self.data)):
+        with _readable(self.name):
             if self.is_csv:
-                types = pyarrow.csv.ConvertOptions(column_types=self.schema)
-                form = ds.CsvFileFormat(convert_options=types)
-                data = ds.dataset(str(self.data), schema=self.schema, format=form)
-                yield from data.to_batches(columns=names, batch_size=BATCH, batch_readahead=4)
+                kinds = {name: self.schema.field(name).type for name in names}
+                types = pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=names)
+                with _open_csv(self.data, types) as reader:
+                    yield from map(_missing_text, reader)
                 return
             with pq.ParquetFile(self.data, metadata=footer(self.data)) as file:
                 for batch in file.iter_batches(BATCH, [self.group], names, use_threads=False):
@@ -99,13 +106,19 @@ class Table:
 
     schema: pa.Schema
     source: str
-    _data: Any
+    _data: pa.Table | pa.Buffer | None = None
     files: tuple[Path, ...] = ()
 
     @classmethod
     def of(cls, data: pa.Table) -> Table:
         """A table in memory."""
-        return cls(data.schema, "the table", ds.dataset(data))
+        return cls(data.schema, "the table", data)
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether its cells are text, which types are read from."""
+        endings = {ENDINGS[file.suffix.lower()] for file in self.files}
+        return endings == {"csv"} or isinstance(self._data, pa.Buffer)
 
     def state(self) -> list[tuple[int, int]]:
         """What changes when a file does: its size, and when it was written."""
@@ -113,17 +126,13 @@ class Table:
         return [(one.st_size, one.st_mtime_ns) for one in found]
 
     def pieces(self) -> list[Piece]:
-        """The table in parts that workers read by themselves; standard input is read at once."""
-        if not self.files:
-            data = self._data
-            whole = data.to_table() if isinstance(data, ds.Dataset) else data.read_all()
-            cuts = range(0, whole.num_rows, 8 * BATCH)
-            return [
-                Piece(part, self.schema, n_rows=part.num_rows)
-                for part in (whole.slice(cut, 8 * BATCH) for cut in cuts)
-            ]
-        if ENDINGS[self.files[0].suffix.lower()] == "csv":
-            return [Piece(file, self.schema) for file in self.files]
+        """The table in parts that workers read by themselves."""
+        if isinstance(self._data, pa.Table):
+            cuts = range(0, self._data.num_rows, 8 * BATCH)
+            parts = (self._data.slice(cut, 8 * BATCH) for cut in cuts)
+            return [Piece(part, self.schema, n_rows=part.num_rows) for part in parts]
+        if self.is_csv:
+            return [Piece(one, self.schema) for one in self.files or [self._data]]
         return [
             Piece(file, self.schema, i, footer(file).row_group(i).num_rows)
             for file in self.files
@@ -148,19 +157,17 @@ class Table:
         chosen = self.names if columns is None else list(columns)
         self.need(chosen)
         with _readable(self.source):
-            if isinstance(self._data, ds.Dataset):
-                options = {"columns": chosen, "batch_size": BATCH, "batch_readahead": 4}
-                found = self._data.to_batches(**options, fragment_readahead=1)
-            else:
-                found = iter(self._data)
-            for batch in found:
+            pieces = self.pieces()
+        for piece in pieces:
+            for batch in piece.batches(chosen):
                 if batch.num_rows:
-                    yield pa.Table.from_batches([batch]).select(chosen)
+                    yield pa.Table.from_batches([batch])
 
 
 def open_table(
     source: str | PathLike[str] | Sequence[str | PathLike[str]],
     types: Mapping[str, pa.DataType] | None = None,
+    ids: Iterable[str] = (),
 ) -> Table:
     """A table from a file, a folder, a glob, a list of those, or "-" for CSV on standard input.
 
@@ -169,7 +176,10 @@ def open_table(
     source : path, or sequence of paths
         .csv or .parquet files; all of one kind, with the same columns.
     types : mapping of str to Arrow type
-        Of CSV columns that are known; others are guessed from the first lines.
+        Of CSV columns that are known; others are guessed from the first lines. Numbers are
+        float64, for a fraction may come late; true and false stay what they are.
+    ids : iterable of str
+        CSV columns in which whole numbers stay whole.
 
     Examples
     --------
@@ -177,12 +187,12 @@ def open_table(
     >>> folder = mkdtemp()
     >>> _ = Path(folder, "a.csv").write_text("x,y\\n1,2\\n3,4\\n")
     >>> [batch.to_pydict() for batch in open_table(f"{folder}/*.csv").batches(["y"])]
-    [{'y': [2, 4]}]
+    [{'y': [2.0, 4.0]}]
     """
     sources = [source] if isinstance(source, str | PathLike) else list(source)
-    options = pyarrow.csv.ConvertOptions(column_types=dict(types or {}))
+    known, whole = dict(types or {}), frozenset(ids)
     if sources == ["-"]:
-        return _open_input(options)
+        return _open_input(known, whole)
     files = [file for one in sources for file in files_of(str(one))]
     name = ", ".join(map(str, sources[:3]))
     if len({file.resolve() for file in files}) < len(files):
@@ -193,34 +203,79 @@ def open_table(
         _check.refuse("the table", "of .csv files or of .parquet files", repr(name), remedy)
     for file in files:
         file.open("rb").close()
+    schemas = [schema_of(file, whole) for file in files]
+    for schema in schemas:
+        _refuse_twice(schema.names, name)
+    if kinds == {"parquet"}:
+        _refuse_mixed(schemas, name)
+        schema = schemas[0]
+    else:
+        _refuse_mixed([pa.schema([(n, pa.null()) for n in s.names]) for s in schemas], name)
+        schema = _csv_schema(schemas, known, whole)
+    return Table(schema, name, files=tuple(file.absolute() for file in files))
+
+
+def schema_of(file: Path, ids: Collection[str] = ()) -> pa.Schema:
+    """Columns of a file; of CSV as its first lines show them."""
     try:
-        if kinds == {"parquet"}:
-            _refuse_mixed([pq.read_schema(file) for file in files], name)
-            data = ds.dataset([str(file) for file in files], format="parquet")
-        else:
-            names = [pyarrow.csv.open_csv(file).schema.names for file in files]
-            for some in names:
-                _refuse_twice(some, name)
-            _refuse_mixed([pa.schema([(n, pa.null()) for n in some]) for some in names], name)
-            form = ds.CsvFileFormat(convert_options=options)
-            data = ds.dataset([str(file) for file in files], _csv_schema(files, options), form)
+        if ENDINGS[file.suffix.lower()] == "parquet":
+            return pq.read_schema(file)
+        with _open_csv(file) as reader:
+            return _glance(reader, ids)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0][:200]
         raise ValueError(
-            f"the table must be readable; got {name!r}: {reason}. Write it again."
+            f"the table must be readable; got {str(file)!r}: {reason}. Write it again."
         ) from None
-    _refuse_twice(data.schema.names, name)
-    return Table(data.schema, name, data, tuple(file.absolute() for file in files))
 
 
-def _csv_schema(files: Sequence[Path], options: pyarrow.csv.ConvertOptions) -> pa.Schema:
-    """Columns as the first file that has rows shows them."""
-    for file in files:
-        with pyarrow.csv.open_csv(file, convert_options=options) as reader:
-            schema = reader.schema
-            if any(batch.num_rows for batch in reader):
-                return schema
+def _open_csv(
+    data: Path | pa.Buffer, types: pyarrow.csv.ConvertOptions | None = None
+) -> pyarrow.csv.CSVStreamingReader:
+    """A reader of batches; a cell in quotes may have lines."""
+    form = pyarrow.csv.ParseOptions(newlines_in_values=True)
+    source = data if isinstance(data, Path) else pa.BufferReader(data)
+    return pyarrow.csv.open_csv(source, parse_options=form, convert_options=types)
+
+
+def _glance(reader: pyarrow.csv.CSVStreamingReader, ids: Collection[str]) -> pa.Schema:
+    """Columns as the first lines show them; whole numbers are float64 unless that costs digits."""
+    schema = reader.schema
+    for batch in islice(reader, 1):
+        for i, field in enumerate(schema):
+            if field.type == pa.int64() and field.name not in ids:
+                low, high = pc.min_max(batch[i]).as_py().values()
+                if low is None or -(2**53) < low <= high < 2**53:
+                    schema = schema.set(i, field.with_type(pa.float64()))
     return schema
+
+
+def _csv_schema(
+    schemas: Sequence[pa.Schema], known: Mapping[str, pa.DataType], ids: Collection[str]
+) -> pa.Schema:
+    """Columns as they are known, or as the first file that has values in one shows it."""
+
+    def kind_of(name: str) -> pa.DataType:
+        every = [schema.field(name).type for schema in schemas]
+        seen = [kind for kind in every if kind != pa.null()] or [pa.null()]
+        if name in known and not (known[name] == pa.float64() and seen[0] == pa.bool_()):
+            return known[name]
+        if set(seen) == {pa.int64(), pa.float64()}:
+            # Ids have fractions somewhere; in other columns a file has more digits than float64.
+            return pa.float64() if name in ids else pa.int64()
+        return seen[0]
+
+    return pa.schema([(name, kind_of(name)) for name in schemas[0].names])
+
+
+def _missing_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch in which empty text is missing, as an empty number is."""
+    for i, field in enumerate(batch.schema):
+        if is_text(field.type):
+            empty = pc.equal(batch[i], "")
+            if pc.any(empty).as_py():
+                batch = batch.set_column(i, field, pc.if_else(empty, None, batch[i]))
+    return batch
 
 
 @lru_cache(maxsize=64)
@@ -274,17 +329,19 @@ def _refuse_twice(names: Sequence[str], source: str) -> None:
         _check.refuse("the table", "of columns with different names", got, "Rename one")
 
 
-def _open_input(options: pyarrow.csv.ConvertOptions) -> Table:
-    """CSV on standard input, which can be read once."""
+def _open_input(known: Mapping[str, pa.DataType], ids: Collection[str]) -> Table:
+    """CSV on standard input, held in memory."""
+    data = pa.py_buffer(sys.stdin.buffer.read())
     try:
-        reader = pyarrow.csv.open_csv(sys.stdin.buffer, convert_options=options)
+        with _open_csv(data) as reader:
+            schema = _glance(reader, ids)
     except pa.ArrowException as error:
         reason = str(error).splitlines()[0][:200]
         raise ValueError(
             f"standard input must be CSV with a line of names; got other text: {reason}. Check it."
         ) from None
-    _refuse_twice(reader.schema.names, "standard input")
-    return Table(reader.schema, "standard input", reader)
+    _refuse_twice(schema.names, "standard input")
+    return Table(_csv_schema([schema], known, ids), "standard input", data)
 
 
 def files_of(source: str) -> list[Path]:

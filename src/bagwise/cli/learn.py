@@ -186,7 +186,7 @@ def evaluate_command(
         if response is None:
             got = "none for a table"
             _check.refuse("response", "given", got, "Or pass a Release, which has means")
-        table = open_table(data, csv_types(loaded, response))
+        table = open_table(data, csv_types(loaded, response, [bags] if bags else []))
         where = None if engine == "local" else open_engine(engine)
         found = evaluate_table(loaded, table, response, bags, unknown, bar("Reading rows"), where)
     if as_json:

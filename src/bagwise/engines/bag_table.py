@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise.encoding import Encoder
-from bagwise.engines.cluster import Clustering, clear_leftovers
+from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import Layout, Permutation, check_ids, ids, placed
 from bagwise.engines.local import Local
@@ -75,8 +75,8 @@ class BagTable:
         progress: Progress = iter,
     ) -> None:
         self._engine = engine = Local() if engine is None else engine
-        table = open_table(source)
         names = [bags] if isinstance(bags, str) else list(bags)
+        table = open_table(source, ids=names)
         table.need([response], "response")
         table.need(names, "bags")
         if response in names or not is_number(plain_type(table.schema.field(response).type)):
@@ -88,7 +88,7 @@ class BagTable:
             for field in table.schema
             if field.name not in (response, "bag") and not pa.types.is_nested(field.type)
         ]
-        check_ids(table, names)
+        check_ids(table, names, engine.map)
         pieces = table.pieces()
         counts = list(engine.map(partial(_count, names=names, response=response), pieces))
         pieces = numbered(pieces, counts)
@@ -116,8 +116,8 @@ class BagTable:
         place = Path(mkdtemp(prefix="bagwise-", dir=folder))
         finalize(self, shutil.rmtree, place, ignore_errors=True)
         self._schema = pa.schema([table.schema.field(name) for name in self.columns])
-        engine.cluster(Clustering.of(layout, self._schema, place), progress(pieces))
-        clear_leftovers(place)
+        clustering = Clustering.of(layout, self._schema, place)
+        clustering.check(engine.cluster(clustering, progress(pieces)))
         self._groups = find_groups(place, layout.ids, self.sizes, self.means)
 
     def row_groups(self) -> list[RowGroup]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bagwise import _check
 from bagwise.engines.layout import Layout, refuse_changed
 from bagwise.row_groups import ROWS, part_name
 from bagwise.tables import Piece, plain_type
@@ -118,6 +119,16 @@ class Clustering:
         os.replace(partial, path)
         return len(order)
 
+    def check(self, joined: int) -> None:
+        """Refuse rows that were lost, or files beside the parts; what killed tasks left goes."""
+        for left in (*self.folder.glob(f"{ROWS}/.*"), *self.folder.glob(f".{ROWS}.*")):
+            left.unlink()
+        if joined != self.layout.n_rows:
+            refuse_changed()
+        made = {self.folder / part_name(number, len(self.starts)) for number in self.parts}
+        if made != set((self.folder / ROWS).iterdir() if len(made) > 1 else made):
+            _check.refuse(ROWS, "made of its own parts alone", "other files", "Start again")
+
 
 def quietly(items: Iterable[Item]) -> Iterator[Item]:
     """The items; where a reader fails on the way, one sentence without what it says."""
@@ -134,14 +145,6 @@ def quietly(items: Iterable[Item]) -> Iterator[Item]:
         if failed:
             refuse_changed()
         yield item
-
-
-def clear_leftovers(folder: Path) -> None:
-    """Remove what tasks that were killed left of their files."""
-    for left in folder.glob(f"{ROWS}/.*"):
-        left.unlink()
-    for left in folder.glob(f".{ROWS}.*"):
-        left.unlink()
 
 
 def _whole_bags(bag: Integers, group: int) -> Iterator[slice]:

@@ -52,8 +52,8 @@ class Engine(ABC):
         """The sum of what ``task`` gives for each row group."""
 
     @abstractmethod
-    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> None:
-        """Write rows.parquet: every piece split, every part joined."""
+    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> int:
+        """Write rows.parquet: every piece split, every part joined; returns the rows in it."""
 
     @abstractmethod
     def table(

@@ -10,9 +10,9 @@ module never sees one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -21,9 +21,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bagwise import _check
-from bagwise.tables import Piece, Table, plain, plain_type
+from bagwise.tables import Piece, Table, is_number, plain, plain_type
 
 Integers: TypeAlias = NDArray[np.int64]
+Run: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+# Text of a number that other text stands for, too; float64 does not keep every digit of long ones.
+ODD = r"^\s*(\+|-?0[0-9xX])"
+LONG = ODD + r"|^\s*-?[0-9]{16}"
 # Up to this many numbers a permutation is a list; past it, rounds of a cipher.
 SHORT, ROUNDS = 2**16, 8
 
@@ -207,8 +211,11 @@ def refuse_changed() -> NoReturn:
     _check.refuse("rows", "the same from first to last", got, "Start again")
 
 
-def check_ids(table: Table, names: Iterable[str]) -> None:
-    """Refuse columns that an engine would not keep apart as finely as Arrow does."""
+def check_ids(table: Table, names: Sequence[str], run: Run) -> None:
+    """Refuse columns that an engine would not keep apart as finely as Arrow does, or CSV does.
+
+    ``run`` is the engine's map: CSV files are read for this, where ids in them look like numbers.
+    """
     for name in names:
         kind = plain_type(table.schema.field(name).type)
         narrow = kind in (pa.float16(), pa.time64("ns")) or pa.types.is_decimal256(kind)
@@ -217,6 +224,28 @@ def check_ids(table: Table, names: Iterable[str]) -> None:
         if narrow or zoned or any(test(kind) for test in others):
             got = f"{kind} in column {name!r}"
             _check.refuse("ids", "numbers, text, dates or times", got, "Turn it into text")
+    numbers = [name for name in names if is_number(plain_type(table.schema.field(name).type))]
+    pieces = table.pieces() if numbers and table.is_csv else []
+    for name in run(partial(_merged, names=numbers), pieces):
+        if name is not None:
+            got = "cells with a leading zero or plus, or with more digits than a number keeps"
+            remedy = "Write the table as Parquet, with this column as text"
+            _check.refuse(f"column {name!r}", "of ids that stay apart as numbers", got, remedy)
+
+
+def _merged(piece: Piece, names: Sequence[str]) -> str | None:
+    """The first of these columns of a CSV file in which two texts could be one number."""
+    text = replace(piece, schema=pa.schema([(name, pa.string()) for name in names]))
+    try:
+        for batch in text.batches(names):
+            for name in names:
+                whole = pa.types.is_integer(piece.schema.field(name).type)
+                if pc.any(pc.match_substring_regex(batch[name], ODD if whole else LONG)).as_py():
+                    return name
+    except ValueError:
+        # What cannot be read is refused by who reads it for its own sake.
+        pass
+    return None
 
 
 def placed(

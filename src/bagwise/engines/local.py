@@ -47,7 +47,7 @@ class Local(Engine):
         """On every core."""
         return on_cores(task, groups)
 
-    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> None:
+    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> int:
         """Through a file for each part, in a folder beside it that is gone at the end."""
         folder = clustering.folder / ".moving"
         folder.mkdir()
@@ -60,9 +60,9 @@ class Local(Engine):
 
         for _ in on_threads(split, pieces):
             pass
-        for _ in on_threads(partial(_join, clustering, folder), clustering.parts):
-            pass
+        rows = sum(on_threads(partial(_join, clustering, folder), clustering.parts))
         shutil.rmtree(folder)
+        return rows
 
     def bag_totals(
         self, task: Batches, pieces: Iterable[Piece], n_bags: int

@@ -104,7 +104,7 @@ class Spark(Engine):
         sums: list[AggregateStatistics] = [found for _, found in self._answers(run, groups)]
         return reduce(AggregateStatistics.__add__, sums)
 
-    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> None:
+    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> int:
         """By a shuffle of pieces that are cut by part; whoever gets a part writes its file."""
 
         def split(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -124,9 +124,10 @@ class Spark(Engine):
         try:
             cut = self._frame(pieces).mapInArrow(split, "part long, rows binary")
             together = cut.repartition(parts, "part").sortWithinPartitions("part")
-            _finished(together.mapInArrow(join, "part long, count long").collect)
+            counts = _finished(together.mapInArrow(join, "part long, count long").collect)
         finally:
             self.session.conf.set(RECORDS, before)
+        return sum(count for _, count in counts)
 
     @contextmanager
     def table(self, task: Batches, pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[Any]:

@@ -82,7 +82,10 @@ class _Sums:
 
 
 def csv_types(model: Any, response: str | None = None, keep: Iterable[str] = ()) -> dict[str, Any]:
-    """Types of CSV columns that need no guess: numbers of the model, and text as it stands."""
+    """Types of CSV columns that need no guess: numbers of the model, and text as it stands.
+
+    What is true or false stays that, and counts as 1 or 0.
+    """
     types = dict.fromkeys(keep, pa.string())
     for name, levels in encoder_of(model).columns.items():
         types[name] = pa.float64() if levels is None else pa.string()

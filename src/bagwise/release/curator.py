@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bagwise import _check
 from bagwise._disk import appearing, check_free
-from bagwise.engines.cluster import Clustering, clear_leftovers
+from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import check_ids, refuse_changed
 from bagwise.engines.local import Local
@@ -151,12 +151,12 @@ def release(
     steps.reached("arguments checked")
 
     engine = Local() if engine is None else engine
-    table = open_rows(rows, response)
+    table = open_rows(rows, response, [*names, *([] if user is None else [user])])
     engine.check(table)
     state = table.state()
     _refuse_roles(table, response, user, names)
     stay = [response] if user is None else [response, user]
-    check_ids(table, [*names, *stay[1:]])
+    check_ids(table, [*names, *stay[1:]], engine.map)
     others = [*names, *stay[1:], *_averaged(table, stay, columns, features)]
     pieces, look = look_over(table, engine, response, others, progress("Looking at responses"))
     for name in {*names, *stay} & look.missing:
@@ -193,8 +193,8 @@ def release(
             clustered.mkdir(exist_ok=True)
             schema = pa.schema([table.schema.field(name) for name in chosen])
             moved = progress("Putting rows together")(pieces)
-            engine.cluster(Clustering.of(layout, schema, clustered), moved)
-            clear_leftovers(clustered)
+            clustering = Clustering.of(layout, schema, clustered)
+            clustering.check(engine.cluster(clustering, moved))
         if features == "means":
             write_bag_features(place, clustered, chosen, layout, engine)
         if table.state() != state:

@@ -30,6 +30,7 @@ from bagwise.tables import (
     open_table,
     plain,
     plain_type,
+    schema_of,
 )
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -49,10 +50,10 @@ def is_source(rows: Any) -> bool:
     return all(isinstance(one, str | PathLike) for one in (rows if many else [rows]))
 
 
-def open_rows(rows: Any, response: str = "") -> Table:
+def open_rows(rows: Any, response: str = "", ids: Sequence[str] = ()) -> Table:
     """Rows as a table: CSV or Parquet files, a data frame or a mapping of columns."""
     if is_source(rows):
-        return _checked(_open_files(rows, response))
+        return _checked(_open_files(rows, response, ids))
     if isinstance(rows, Mapping):
         rows = dict(rows)
     elif not hasattr(rows, "__arrow_c_stream__"):
@@ -69,7 +70,7 @@ def open_rows(rows: Any, response: str = "") -> Table:
     return _checked(Table.of(table))
 
 
-def _open_files(source: Any, response: str) -> Table:
+def _open_files(source: Any, response: str, ids: Sequence[str]) -> Table:
     """The table in files, folders or globs, or on standard input."""
     sources = [str(one) for one in (source if isinstance(source, list | tuple) else [source])]
     files = [file for one in sources if one != "-" for file in files_of(one)]
@@ -79,12 +80,10 @@ def _open_files(source: Any, response: str) -> Table:
     # What the system says of a file that is not there holds no cell; what readers say may.
     for file in files:
         file.open("rb").close()
-    # In CSV a response is a number though its first lines look whole; failing that, it is guessed.
-    table = _quietly(open_table, sources, {response: pa.float64()})
-    if table is None and sources != ["-"]:
-        table = _quietly(open_table, sources)
+    table = _quietly(open_table, sources, {response: pa.float64()}, ids)
     if table is None:
-        _refuse_unreadable(", ".join(sources[:3]))
+        bad = [str(file) for file in files if _quietly(schema_of, file) is None]
+        _refuse_unreadable(bad[0] if bad else ", ".join(sources[:3]))
     return table
 
 
@@ -187,10 +186,10 @@ def look_over(
         _check.refuse("the response", "a column of numbers", f"{kind} values", remedy)
     task = partial(look_at, response=response, others=others)
     looks = []
-    for one in engine.map(task, progress(pieces)):
+    for piece, one in zip(pieces, engine.map(task, progress(pieces)), strict=True):
         if one is None:
             _refuse_text(table, response)
-            _refuse_unreadable(table.source)
+            _refuse_unreadable(piece.name)
         looks.append(one)
     total = reduce(Look.__add__, looks, Look(0, mark(np.zeros(0)), frozenset()))
     if not total.n_rows:
