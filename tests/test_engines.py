@@ -106,7 +106,7 @@ def laid_out(source, names=(), bag_size=None, user=None, cap=1, engine=None, see
     """A layout with its exact sums, as a release makes them, for a shuffle that is known."""
     engine = engine or Local()
     table = open_rows(source, "y")
-    pieces, look = look_over(table, engine, "y", list(names), iter)
+    pieces, look = look_over(table, engine, "y", list(names))
     shuffle = Permutation.draw(look.n_rows, np.random.default_rng(seed))
     kept = keep_some(engine, table, pieces, shuffle, user, cap) if user else None
     drawn = draw_bags(shuffle, kept, bag_size)
@@ -293,19 +293,26 @@ def test_duckdb_has_no_place_for_temporary_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     schema = pa.schema([("key0", pa.int64()), ("steps", pa.int64())])
     engine = Local()
-    with engine.table(lambda _: [], [], schema) as table:
+
+    def ask(table):
         con = table.get_backend().con
         (place,) = con.execute("SELECT current_setting('temp_directory')").fetchone()
         assert not place
+        return table
+
+    assert list(engine.query(lambda _: [], [], schema, ask)) == []
 
     def wide(piece):
         keys = np.arange(piece * 10**6, (piece + 1) * 10**6)
         yield pa.record_batch([keys, keys], schema=schema)
 
     class Small(Local):
-        def collect(self, expression):
-            expression.get_backend().con.execute("SET memory_limit = '20MB'")
-            return super().collect(expression)
+        def query(self, task, pieces, schema, ask, progress):
+            def in_little(rows):
+                rows.get_backend().con.execute("SET memory_limit = '20MB'")
+                return ask(rows)
+
+            return super().query(task, pieces, schema, in_little, progress)
 
     wide_pieces = [types.SimpleNamespace(is_csv=False, number=i) for i in range(8)]
     task = lambda piece: wide(piece.number)  # noqa: E731
@@ -517,8 +524,8 @@ def test_a_stray_file_stops_a_release(tmp_path, monkeypatch):
 class Losing(Local):
     """An engine that forgets a piece on the way."""
 
-    def cluster(self, clustering, pieces):
-        return super().cluster(clustering, list(pieces)[1:])
+    def cluster(self, clustering, pieces, *shown):
+        return super().cluster(clustering, pieces[1:], *shown)
 
 
 class Littering(Local):
@@ -526,8 +533,8 @@ class Littering(Local):
 
     name = "stray"
 
-    def cluster(self, clustering, pieces):
-        joined = super().cluster(clustering, pieces)
+    def cluster(self, clustering, pieces, *shown):
+        joined = super().cluster(clustering, pieces, *shown)
         (clustering.folder / "rows.parquet" / self.name).write_text("x")
         return joined
 

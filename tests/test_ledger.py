@@ -150,7 +150,7 @@ def test_the_same_responses_in_another_form_are_known_again(path, tmp_path, form
 
 def mark_of(rows):
     """As a release reads it: a piece at a time."""
-    return look_over(open_rows(rows, "y"), Local(), "y", [], iter)[1].mark
+    return look_over(open_rows(rows, "y"), Local(), "y", [])[1].mark
 
 
 @pytest.mark.parametrize("kind", [bool, np.int8, np.uint64, np.float16])

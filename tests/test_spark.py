@@ -191,18 +191,18 @@ class Gated(Spark):
     def wait(self, task):
         return partial(waiting, task, str(self.folder))
 
-    def map(self, task, items):
+    def map(self, task, items, progress):
         self.calls += 1
         stage = {1: "look", 2: "noise"}.get(self.calls)
-        return super().map(self.wait(task) if stage == self.stage else task, items)
+        return super().map(self.wait(task) if stage == self.stage else task, items, progress)
 
-    def table(self, task, pieces, schema):
-        return super().table(self.wait(task) if self.stage == "sum" else task, pieces, schema)
+    def query(self, task, *rest):
+        return super().query(self.wait(task) if self.stage == "sum" else task, *rest)
 
-    def cluster(self, clustering, pieces):
+    def cluster(self, clustering, pieces, progress):
         if self.stage == "cluster":
             clustering = GatedClustering(**vars(clustering), place=str(self.folder))
-        return super().cluster(clustering, pieces)
+        return super().cluster(clustering, pieces, progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,6 +344,77 @@ def test_a_release_goes_on_without_a_worker(files, cluster, known, tmp_path, sta
     used = [drawn.index(chunk) for chunk in chunks]
     assert len(set(used)) == len(chunks)
     assert len(set(drawn)) == len(drawn)
+
+
+class Counted:
+    """A progress that counts, and looks each time at how many items were worked on."""
+
+    def __init__(self, folder):
+        self.folder, self.shown, self.total = folder, 0, 0
+
+    def __call__(self, results, total):
+        self.total = total
+        for result in results:
+            self.shown += 1
+            if self.shown < total:
+                assert self.shown <= len(list(self.folder.glob("ended-*")))
+            (self.folder / "moved").touch()
+            yield result
+
+
+def last_waits(folder, item):
+    """The last item is not done before the bar has moved; none before it begins, either."""
+    for _ in range(1200):
+        if item < 15 or (Path(folder) / "moved").exists():
+            break
+        time.sleep(0.05)
+    (Path(folder) / f"ended-{item}-{uuid.uuid4().hex}").touch()
+    return item
+
+
+def test_a_bar_on_a_cluster_moves_as_tasks_end(cluster, files, known, tmp_path):
+    """Before the job is over, and never ahead of the work."""
+    pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    bar = Counted(tmp_path)
+    found = Spark(cluster[1]).map(partial(last_waits, str(tmp_path)), range(16), bar)
+    assert found == list(range(16))
+    # The end of the job is one more.
+    assert bar.shown == bar.total == 17
+    titles = {}
+
+    def titled(title):
+        def count(results, total):
+            done = list(results)
+            titles[title] = len(done), total
+            return done
+
+        return count
+
+    options = {"bag_size": 9, "epsilon": 1.0, "progress": titled}
+    go(files, tmp_path / "out", Spark(cluster[1]), user="person", **options)
+    assert set(titles) == {
+        "Looking at responses",
+        "Counting users",
+        "Summing responses",
+        "Putting rows together",
+        "Drawing noise",
+    }
+    assert all(shown == total > 1 for shown, total in titles.values())
+
+
+def test_a_job_that_is_interrupted_is_called_off(cluster, tmp_path):
+    """Ctrl-C while tasks wait for what never comes."""
+    pyspark.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+    def interrupted(results, total):
+        for _ in results:
+            raise KeyboardInterrupt
+        yield
+
+    with pytest.raises(KeyboardInterrupt):
+        Spark(cluster[1]).map(partial(last_waits, str(tmp_path)), range(16), interrupted)
+    tracker = cluster[1].sparkContext.statusTracker()
+    assert not tracker.getActiveJobsIds()
 
 
 def test_spark_needs_files_and_encryption(cluster, files, tmp_path):

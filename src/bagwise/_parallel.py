@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from bagwise._progress import Progress, silent
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
 
 
-def on_threads(task: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
+def on_threads(
+    task: Callable[[Item], Found], items: Sequence[Item], progress: Progress = silent
+) -> Iterable[Found]:
     """What ``task`` gives for each item, in their order.
 
     Threads suffice: NumPy, Arrow and OpenDP let go of Python's lock while they work.
     """
+    return progress(_results(task, items), len(items))
+
+
+def _results(task: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[Found]:
     cores = os.cpu_count() or 1
     with ThreadPoolExecutor(cores) as pool:
         waiting: deque[Future[Found]] = deque()

@@ -15,7 +15,7 @@ and what does not fit together is refused.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise._progress import Progress, silent
 from bagwise.encoding import Encoder
 from bagwise.row_groups import ROWS as ROWS
 from bagwise.row_groups import (
@@ -180,7 +181,7 @@ class Release:
     def statistics(
         self,
         encoder: Encoder | None = None,
-        progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+        progress: Progress = silent,
         engine: Sums | None = None,
     ) -> AggregateStatistics:
         """A, W, c, as released or summed from what was: every rho, or with "means" rho = 0 alone.
@@ -194,7 +195,7 @@ class Release:
         encoder : Encoder
             Which features to take, from `encoder`; by default all.
         progress : callable
-            Wraps the loop over row groups, to show a bar.
+            Wraps the sums of row groups as they come back, to show a bar.
         engine : Engine
             What sums over row groups; by default the cores of this machine. `bagwise.engines.spark`
             has one for a cluster.
@@ -208,7 +209,7 @@ class Release:
         if self.statement.features == "means":
             return self._statistics_of_means(chosen)
         add = on_cores if engine is None else engine.sum
-        return add(partial(sum_row_group, chosen), progress(self.row_groups()))
+        return add(partial(sum_row_group, chosen), self.row_groups(), progress)
 
     def _statistics_of_means(self, encoder: Encoder) -> AggregateStatistics:
         """A and c of mean features, with the sizes of bags as weights."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from bagwise._parallel import on_threads
+from bagwise._progress import Progress, silent
 from bagwise.encoding import Encoder
 from bagwise.statistics import AggregateStatistics, sum_clustered
 from bagwise.tables import footer
@@ -29,7 +30,10 @@ class Sums(Protocol):
     """An engine, as far as sums go."""
 
     def sum(
-        self, task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
+        self,
+        task: Callable[[RowGroup], AggregateStatistics],
+        groups: Sequence[RowGroup],
+        progress: Progress = silent,
     ) -> AggregateStatistics:
         """The sum of what ``task`` gives for each row group."""
 
@@ -87,12 +91,14 @@ def sum_row_group(encoder: Encoder, group: RowGroup) -> AggregateStatistics:
 
 
 def on_cores(
-    task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
+    task: Callable[[RowGroup], AggregateStatistics],
+    groups: Sequence[RowGroup],
+    progress: Progress = silent,
 ) -> AggregateStatistics:
     """The sum of ``task`` over row groups, on every core of this machine, in their order."""
     # One thread of linear algebra to a core that has a row group of its own.
     with threadpool_limits(1):
-        return reduce(AggregateStatistics.__add__, on_threads(task, groups))
+        return reduce(AggregateStatistics.__add__, on_threads(task, groups, progress))
 
 
 def part_name(number: int, parts: int) -> str:

@@ -136,7 +136,7 @@ def predict_command(
             remedy = "It becomes a folder with a file for each piece of the table"
             _check.refuse("out", "a name that ends in .parquet, on Spark", got, remedy)
         with appearing(out.absolute()) as folder:
-            rows = predict_parts(loaded, table, folder, where, kept, unknown)
+            rows = predict_parts(loaded, table, folder, where, kept, unknown, bar("Predicting"))
         print(json.dumps({"out": str(out), "rows": rows}) if as_json else f"{rows:,} rows: {out}")
         return
     with appearing_file(out) as place:

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bagwise._progress import bar as bar
-from bagwise._progress import errors as errors
+
+errors = Console(stderr=True)
 
 app = typer.Typer(
     name="bagwise",

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any, TypeAlias
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise._progress import Progress, silent
 from bagwise.encoding import Encoder
 from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Engine
@@ -24,8 +25,6 @@ from bagwise.engines.local import Local
 from bagwise.row_groups import RowGroup, find_groups, sum_row_group
 from bagwise.statistics import AggregateStatistics
 from bagwise.tables import Piece, is_number, numbered, open_table, plain, plain_type
-
-Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 class BagTable:
@@ -45,7 +44,7 @@ class BagTable:
         Where to keep the rows meanwhile: the system's own place by default. On a cluster it must be
         one that every worker can write to.
     progress : callable
-        Wraps the loops over pieces of the table, to show a bar.
+        Wraps what comes back of pieces of the table, to show a bar.
 
     Notes
     -----
@@ -72,7 +71,7 @@ class BagTable:
         bags: str | Sequence[str],
         engine: Engine | None = None,
         folder: str | PathLike[str] | None = None,
-        progress: Progress = iter,
+        progress: Progress = silent,
     ) -> None:
         self._engine = engine = Local() if engine is None else engine
         names = [bags] if isinstance(bags, str) else list(bags)
@@ -90,7 +89,8 @@ class BagTable:
         ]
         check_ids(table, names, engine.map)
         pieces = table.pieces()
-        counts = list(engine.map(partial(_count, names=names, response=response), pieces))
+        count = partial(_count, names=names, response=response)
+        counts = list(engine.map(count, pieces, progress))
         pieces = numbered(pieces, counts)
         if not pieces:
             _check.refuse("the table", "of at least one row", "none", "Check the file")
@@ -100,7 +100,7 @@ class BagTable:
         schema = pa.schema([*zip(keys, kinds, strict=True), ("mean", pa.float64())])
         task = partial(_means, shuffle=shuffle, names=names, response=response, schema=schema)
         ways = {"mean_min": "min", "mean_max": "max"}
-        found = engine.totals(task, progress(pieces), schema, keys, **ways)
+        found = engine.totals(task, pieces, schema, keys, progress, **ways)
         columns = [found[k].cast(t).combine_chunks() for k, t in zip(keys, kinds, strict=True)]
         labels = pa.table(columns, names=names)
         low, high = (found[name].to_numpy() for name in ("mean_min", "mean_max"))
@@ -117,7 +117,7 @@ class BagTable:
         finalize(self, shutil.rmtree, place, ignore_errors=True)
         self._schema = pa.schema([table.schema.field(name) for name in self.columns])
         clustering = Clustering.of(layout, self._schema, place)
-        clustering.check(engine.cluster(clustering, progress(pieces)))
+        clustering.check(engine.cluster(clustering, pieces, progress))
         self._groups = find_groups(place, layout.ids, self.sizes, self.means)
 
     def row_groups(self) -> list[RowGroup]:
@@ -142,12 +142,11 @@ class BagTable:
         return Encoder.learn(pa.schema(kinds), chosen, (g.read(text) for g in self._groups))
 
     def statistics(
-        self, encoder: Encoder | None = None, progress: Progress = iter
+        self, encoder: Encoder | None = None, progress: Progress = silent
     ) -> AggregateStatistics:
         """A, W, c of these features, by default all of them, in one pass over row groups."""
         chosen = self.encoder() if encoder is None else encoder
-        groups: Iterable[RowGroup] = progress(self._groups)
-        return self._engine.sum(partial(sum_row_group, chosen), groups)
+        return self._engine.sum(partial(sum_row_group, chosen), self._groups, progress)
 
     def __repr__(self) -> str:
         return f"BagTable({self.sizes.sum()} rows in {len(self.sizes)} bags)"

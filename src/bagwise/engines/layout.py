@@ -24,7 +24,7 @@ from bagwise import _check
 from bagwise.tables import Piece, Table, is_number, plain, plain_type
 
 Integers: TypeAlias = NDArray[np.int64]
-Run: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+Run: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 # Text of a number that other text stands for, too; float64 does not keep every digit of long ones.
 ODD = r"^\s*(\+|-?0[0-9xX])"
 LONG = ODD + r"|^\s*-?[0-9]{16}"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from bagwise import _check
 from bagwise._extras import need
 from bagwise._parallel import on_threads
+from bagwise._progress import Progress, silent
 from bagwise.engines.cluster import Clustering
-from bagwise.engines.engine import Batches, Engine, Found, Item
+from bagwise.engines.engine import Ask, Batches, Engine, Found, Item
 from bagwise.engines.layout import refuse_changed
 from bagwise.row_groups import RowGroup, on_cores
 from bagwise.statistics import AggregateStatistics
@@ -37,74 +38,74 @@ class Local(Engine):
     def check(self, table: Table) -> None:
         """Nothing leaves this process."""
 
-    def map(self, task: Callable[[Item], Found], items: Iterable[Item]) -> Iterable[Found]:
+    def map(
+        self,
+        task: Callable[[Item], Found],
+        items: Sequence[Item],
+        progress: Progress = silent,
+    ) -> Iterable[Found]:
         """On every core."""
-        return on_threads(task, items)
+        return on_threads(task, items, progress)
 
     def sum(
-        self, task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
+        self,
+        task: Callable[[RowGroup], AggregateStatistics],
+        groups: Sequence[RowGroup],
+        progress: Progress = silent,
     ) -> AggregateStatistics:
         """On every core."""
-        return on_cores(task, groups)
+        return on_cores(task, groups, progress)
 
-    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> int:
+    def cluster(
+        self, clustering: Clustering, pieces: Sequence[Piece], progress: Progress = silent
+    ) -> int:
         """Through a file for each part, in a folder beside it that is gone at the end."""
         folder = clustering.folder / ".moving"
         folder.mkdir()
         locks: defaultdict[int, Lock] = defaultdict(Lock)
 
-        def split(piece: Piece) -> None:
+        def split(piece: Piece) -> int:
             for number, stream in clustering.split(piece):
                 with locks[number], (folder / f"{number}").open("ab") as file:
                     file.write(stream)
+            # Rows are counted where they are joined.
+            return 0
 
-        for _ in on_threads(split, pieces):
-            pass
-        rows = sum(on_threads(partial(_join, clustering, folder), clustering.parts))
+        join = partial(_join, clustering, folder)
+        work = chain(on_threads(split, pieces), on_threads(join, clustering.parts))
+        # No loop of our own, in which an interrupt would find threads still at their files.
+        rows = sum(progress(work, len(pieces) + len(clustering.parts)))
         shutil.rmtree(folder)
         return rows
 
     def bag_totals(
-        self, task: Batches, pieces: Iterable[Piece], n_bags: int
+        self, task: Batches, pieces: Sequence[Piece], n_bags: int, progress: Progress = silent
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Without a table of groups: bags that are numbers are places in an array."""
         sizes, sums = np.zeros(n_bags, dtype=np.int64), np.zeros(n_bags, dtype=np.int64)
-        for batch in _flow(task, pieces):
+        for batch in _flow(task, pieces, progress):
             bags, steps = (column.to_numpy() for column in batch.columns)
             np.add.at(sums, bags, steps)
             np.add.at(sizes, bags, 1)
         return sizes, sums
 
-    @contextmanager
-    def table(self, task: Batches, pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[Any]:
-        """A stream that DuckDB reads once."""
+    def query(
+        self,
+        task: Batches,
+        pieces: Sequence[Piece],
+        schema: pa.Schema,
+        ask: Ask,
+        progress: Progress = silent,
+    ) -> Iterator[pa.Table]:
+        """Of a stream that DuckDB reads once; in batches, as it gives them."""
         ibis = need("ibis", "engines")
         con = ibis.duckdb.connect(temp_directory="")
         try:
-            stream = pa.RecordBatchReader.from_batches(schema, _flow(task, pieces))
+            stream = pa.RecordBatchReader.from_batches(schema, _flow(task, pieces, progress))
             con.con.register("pieces", stream)
-            yield con.table("pieces")
+            yield from _collect(ask(con.table("pieces")))
         finally:
             con.disconnect()
-
-    def collect(self, expression: Any) -> Iterator[pa.Table]:
-        """In batches, as DuckDB gives them."""
-        duckdb, backend = need("duckdb", "engines"), expression.get_backend()
-        kinds = expression.schema().to_pyarrow()
-        try:
-            for batch in backend.con.execute(backend.compile(expression)).to_arrow_reader():
-                yield pa.Table.from_batches([batch]).cast(kinds)
-            return
-        except (duckdb.OutOfMemoryException, duckdb.ConversionException, pa.ArrowInvalid):
-            # Messages may quote a sum.
-            rule = "small enough to sum exactly, and few enough for memory"
-        except (duckdb.Error, RuntimeError) as error:
-            if "interrupt" in str(error).lower():
-                raise KeyboardInterrupt from None
-            rule = ""
-        if not rule:
-            refuse_changed()
-        _check.refuse("bags", rule, "others", "Take a larger step, or larger bags")
 
 
 def _join(clustering: Clustering, folder: Path, number: int) -> int:
@@ -116,12 +117,31 @@ def _join(clustering: Clustering, folder: Path, number: int) -> int:
     return rows
 
 
-def _flow(task: Batches, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+def _flow(task: Batches, pieces: Sequence[Piece], progress: Progress) -> Iterator[pa.RecordBatch]:
     """What the task gives for all pieces, from threads that keep a little ahead."""
 
     def run(piece: Piece) -> Iterable[pa.RecordBatch]:
         # A CSV file may be too large to hold, and Arrow reads it on several cores by itself.
         return task(piece) if piece.is_csv else list(task(piece))
 
-    for batches in on_threads(run, pieces):
+    for batches in on_threads(run, pieces, progress):
         yield from batches
+
+
+def _collect(expression: Any) -> Iterator[pa.Table]:
+    """The rows of an expression, or one sentence: what DuckDB says may quote a sum."""
+    duckdb, backend = need("duckdb", "engines"), expression.get_backend()
+    kinds = expression.schema().to_pyarrow()
+    try:
+        for batch in backend.con.execute(backend.compile(expression)).to_arrow_reader():
+            yield pa.Table.from_batches([batch]).cast(kinds)
+        return
+    except (duckdb.OutOfMemoryException, duckdb.ConversionException, pa.ArrowInvalid):
+        rule = "small enough to sum exactly, and few enough for memory"
+    except (duckdb.Error, RuntimeError) as error:
+        if "interrupt" in str(error).lower():
+            raise KeyboardInterrupt from None
+        rule = ""
+    if not rule:
+        refuse_changed()
+    _check.refuse("bags", rule, "others", "Take a larger step, or larger bags")

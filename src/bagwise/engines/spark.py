@@ -13,10 +13,11 @@ import pickle
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial, reduce
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,14 +25,17 @@ import pyarrow as pa
 
 from bagwise import _check
 from bagwise._extras import need
+from bagwise._progress import Progress, silent
 from bagwise.engines.cluster import Clustering
-from bagwise.engines.engine import Batches, Engine, Found, Item
+from bagwise.engines.engine import Ask, Batches, Engine, Found, Item
 from bagwise.row_groups import RowGroup
 from bagwise.statistics import AggregateStatistics
 from bagwise.tables import Piece, Table
 
 # Seconds to wait for a master to answer at all.
 PATIENCE = 5
+# Seconds between looks at how far a job is.
+GLANCE = 0.2
 # Cut pieces that Spark hands to a task at a time: each may be of some megabytes.
 AT_ONCE = 16
 ENCRYPTED = "spark.io.encryption.enabled"
@@ -54,6 +58,8 @@ def connect(master: str = "local[*]") -> Any:
             builder = builder.config(name, "127.0.0.1")
     # Workers keep what they exchange in files.
     builder = builder.config(ENCRYPTED, "true")
+    # One bar is enough.
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
     return builder.config("spark.ui.enabled", "false").getOrCreate()
 
 
@@ -82,41 +88,59 @@ class Spark(Engine):
             remedy = "Write it to Parquet files that every worker can read"
             _check.refuse("rows", "files, on Spark", "a table in memory", remedy)
 
-    def map(self, task: Callable[[Item], Found], items: Iterable[Item]) -> Iterable[Found]:
+    def map(
+        self,
+        task: Callable[[Item], Found],
+        items: Sequence[Item],
+        progress: Progress = silent,
+    ) -> Iterable[Found]:
         """In the executors; results come in order, once each."""
+        ended = self._ended()
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for number, item in _items(batches):
                 yield _answer(number, partial(task, item))
+                ended.add({number})
 
-        return [found for _, found in self._answers(run, items)]
+        return self._answers(run, items, ended, progress)
 
     def sum(
-        self, task: Callable[[RowGroup], AggregateStatistics], groups: Iterable[RowGroup]
+        self,
+        task: Callable[[RowGroup], AggregateStatistics],
+        groups: Sequence[RowGroup],
+        progress: Progress = silent,
     ) -> AggregateStatistics:
         """In the executors; each sends one sum for all its row groups."""
+        ended = self._ended()
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            mine = [group for _, group in _items(batches)]
+            mine = dict(_items(batches))
             if mine:
-                yield _answer(0, partial(reduce, AggregateStatistics.__add__, map(task, mine)))
+                found = map(task, mine.values())
+                yield _answer(min(mine), partial(reduce, AggregateStatistics.__add__, found))
+                ended.add(set(mine))
 
-        sums: list[AggregateStatistics] = [found for _, found in self._answers(run, groups)]
+        sums: list[AggregateStatistics] = self._answers(run, groups, ended, progress)
         return reduce(AggregateStatistics.__add__, sums)
 
-    def cluster(self, clustering: Clustering, pieces: Iterable[Piece]) -> int:
+    def cluster(
+        self, clustering: Clustering, pieces: Sequence[Piece], progress: Progress = silent
+    ) -> int:
         """By a shuffle of pieces that are cut by part; whoever gets a part writes its file."""
+        ended = self._ended()
 
         def split(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for _, piece in _items(batches):
+            for i, piece in _items(batches):
                 for number, stream in clustering.split(piece):
                     yield pa.record_batch([[number], [stream.to_pybytes()]], names=["part", "rows"])
+                ended.add({i})
 
         def join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rows = (pair for batch in batches for pair in zip(*batch.columns, strict=True))
             for number, pairs in groupby(rows, key=lambda pair: pair[0].as_py()):
                 count = clustering.join(number, (pair[1].as_buffer() for pair in pairs))
                 yield pa.record_batch([[number], [count]], names=["part", "count"])
+                ended.add({("part", number)})
 
         parts = min(len(clustering.parts), self._tasks)
         before = self.session.conf.get(RECORDS)
@@ -124,36 +148,43 @@ class Spark(Engine):
         try:
             cut = self._frame(pieces).mapInArrow(split, "part long, rows binary")
             together = cut.repartition(parts, "part").sortWithinPartitions("part")
-            counts = _finished(together.mapInArrow(join, "part long, count long").collect)
+            written = together.mapInArrow(join, "part long, count long")
+            work = len(pieces) + len(clustering.parts)
+            counts = self._finished(written.collect, ended, work, progress)
         finally:
             self.session.conf.set(RECORDS, before)
         return sum(count for _, count in counts)
 
-    @contextmanager
-    def table(self, task: Batches, pieces: Iterable[Piece], schema: pa.Schema) -> Iterator[Any]:
-        """A view of what tasks give."""
+    def query(
+        self,
+        task: Batches,
+        pieces: Sequence[Piece],
+        schema: pa.Schema,
+        ask: Ask,
+        progress: Progress = silent,
+    ) -> Iterator[pa.Table]:
+        """Of a view of what tasks give; all at once, on the driver."""
         types = need("pyspark.sql.pandas.types", "spark")
         ibis = need("ibis", "engines")
         known = pa.schema([(field.name, _known_type(field)) for field in schema])
+        ended = self._ended()
 
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for _, piece in _items(batches):
+            for number, piece in _items(batches):
                 for batch in task(piece):
                     yield batch.cast(known)
+                ended.add({number})
 
         name = f"pieces_{uuid.uuid4().hex}"
         frame = self._frame(pieces).mapInArrow(run, types.from_arrow_schema(known))
         frame.createOrReplaceTempView(name)
         try:
-            yield ibis.pyspark.connect(self.session).table(name)
+            expression = ask(ibis.pyspark.connect(self.session).table(name))
+            asked = self.session.sql(expression.get_backend().compile(expression))
+            found = self._finished(asked.toArrow, ended, len(pieces), progress)
+            yield found.cast(expression.schema().to_pyarrow())
         finally:
             self.session.catalog.dropTempView(name)
-
-    def collect(self, expression: Any) -> Iterator[pa.Table]:
-        """On the driver."""
-        query = expression.get_backend().compile(expression)
-        found = _finished(lambda: self.session.sql(query).toArrow())
-        yield found.cast(expression.schema().to_pyarrow())
 
     @property
     def _tasks(self) -> int:
@@ -166,16 +197,71 @@ class Spark(Engine):
         frame = self.session.createDataFrame(work, "number long, item binary")
         return frame.repartition(max(1, min(len(work), self._tasks)))
 
-    def _answers(self, run: Any, items: Iterable[Any]) -> list[tuple[int, Any]]:
+    def _answers(self, run: Any, items: Sequence[Any], ended: Any, progress: Progress) -> list[Any]:
         """What tasks answered, in order; what one refused is refused here."""
         frame = self._frame(items).mapInArrow(run, "number long, answer binary")
-        rows = _finished(frame.collect)
+        rows = self._finished(frame.collect, ended, len(items), progress)
         # Written by our own workers a moment ago.
-        found = [(row[0], *pickle.loads(bytes(row[1]))) for row in sorted(rows)]
-        for _, sentence, _ in found:
+        found = [pickle.loads(bytes(row[1])) for row in sorted(rows)]
+        for sentence, _ in found:
             if sentence is not None:
                 raise ValueError(sentence)
-        return [(number, answer) for number, _, answer in found]
+        return [answer for _, answer in found]
+
+    def _ended(self) -> Any:
+        """A set that tasks add to, and that reaches the driver when they have come to their end."""
+        return self.session.sparkContext.accumulator(set(), _Union())
+
+    def _finished(
+        self, job: Callable[[], Found], ended: Any, total: int, progress: Progress
+    ) -> Found:
+        """What a job gives, or one sentence: what Spark says is long, and may quote a value.
+
+        It runs in a thread of its own, so that this one can show how far it is, or call it off.
+        """
+        context, group = self.session.sparkContext, uuid.uuid4().hex
+        inherit = need("pyspark.util", "spark").inheritable_thread_target(self.session)
+        errors = need("pyspark.errors", "spark"), need("py4j.protocol", "spark")
+
+        def run() -> Found:
+            context.setJobGroup(group, "bagwise", interruptOnCancel=True)
+            return job()
+
+        with ThreadPoolExecutor(1) as pool:
+            future: Future[Found] = pool.submit(inherit(run))
+            try:
+                # The job's own end counts too: no bar is full before.
+                deque(progress(_ticks(future, ended, total), total + 1), maxlen=0)
+                return future.result()
+            except (errors[0].PySparkException, errors[1].Py4JError):
+                pass
+            finally:
+                while not wait([future], GLANCE).done:
+                    context.cancelJobGroup(group)
+        remedy = "Its workers' logs say more: can all of them read and write the files?"
+        raise ValueError(f"the Spark job must come to its end; got a failure. {remedy}")
+
+
+class _Union:
+    """How Spark adds up sets; a task that is run twice counts once."""
+
+    def zero(self, value: set[Any]) -> set[Any]:
+        return set()
+
+    def addInPlace(self, one: set[Any], other: set[Any]) -> set[Any]:
+        return one | other
+
+
+def _ticks(job: Future[Any], ended: Any, total: int) -> Iterator[None]:
+    """One for each item whose task has come to its end, as they do, and one for the job."""
+    shown = 0
+    while not wait([job], GLANCE).done:
+        found = len(ended.value)
+        yield from repeat(None, found - shown)
+        shown = found
+    # What failed did not come to its end.
+    job.result()
+    yield from repeat(None, total + 1 - shown)
 
 
 def _items(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Any]]:
@@ -193,17 +279,6 @@ def _answer(number: int, task: Callable[[], Any]) -> pa.RecordBatch:
     except ValueError as error:
         answer = str(error), None
     return pa.record_batch([[number], [pickle.dumps(answer)]], names=["number", "answer"])
-
-
-def _finished(job: Callable[[], Found]) -> Found:
-    """What a job gives, or one sentence: what Spark says is long, and may quote a value."""
-    errors = need("pyspark.errors", "spark"), need("py4j.protocol", "spark")
-    try:
-        return job()
-    except (errors[0].PySparkException, errors[1].Py4JError):
-        pass
-    remedy = "Its workers' logs say more: can all of them read and write the files?"
-    raise ValueError(f"the Spark job must come to its end; got a failure. {remedy}")
 
 
 def _known_type(field: pa.Field) -> pa.DataType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -15,6 +15,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bagwise import _check
+from bagwise._progress import Progress, silent
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.contract import TakesBags, source_of
 from bagwise.estimators.saved import load_linear, save_linear
@@ -131,7 +132,7 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         self,
         release: Release | BagTable,
         features: Sequence[str] | None = None,
-        progress: Callable[[Iterable[Any]], Iterable[Any]] = iter,
+        progress: Progress = silent,
         engine: Sums | None = None,
     ) -> Self:
         """Fit from a Release or a BagTable, read once in constant memory.
@@ -142,7 +143,7 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         features : sequence of str
             Columns to take; by default all. Text is one-hot encoded, its levels remembered.
         progress : callable
-            Wraps the loop over row groups, to show a bar.
+            Wraps the sums of row groups as they come back, to show a bar.
         engine : Engine
             What sums over the row groups of a Release; by default the cores of this machine.
         """

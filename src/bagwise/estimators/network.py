@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from os import PathLike
@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from bagwise import _check
 from bagwise._extras import need
+from bagwise._progress import Progress, bar, silent
 from bagwise.bags import Bags
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.contract import whole_or_not
@@ -268,12 +269,8 @@ class Network(BaseEstimator):
         path = Path(self.checkpoint)
         return path if number is None else path.with_name(f"{path.name}.{number}")
 
-    def _progress(self) -> Callable[[Iterable[Any]], Iterable[Any]]:
-        if not self.progress:
-            return iter
-        from bagwise._progress import bar
-
-        return bar("Training")
+    def _progress(self) -> Progress:
+        return bar("Training") if self.progress else silent
 
     # Predicting
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._parallel import on_threads
+from bagwise._progress import Progress, silent
 from bagwise.bags import Bags
 from bagwise.encoding import Encoder
 from bagwise.engines.engine import Engine
@@ -24,7 +25,6 @@ from bagwise.statistics import BLOCK
 from bagwise.tables import Piece, Table, is_number
 
 FloatArray: TypeAlias = NDArray[np.float64]
-Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def predict_table(
     table: Table,
     keep: Iterable[str] = (),
     unknown: str = "refuse",
-    progress: Progress = iter,
+    progress: Progress = silent,
 ) -> Iterator[pa.Table]:
     """The columns to keep and a column ``prediction``, a batch at a time in the table's order."""
     task = Predicting(model, tuple(dict.fromkeys(keep)), unknown)
@@ -180,13 +180,13 @@ def predict_parts(
     engine: Engine,
     keep: Iterable[str] = (),
     unknown: str = "refuse",
-    progress: Progress = iter,
+    progress: Progress = silent,
 ) -> int:
     """Predictions by an engine, a Parquet file for each piece of the table; returns the rows."""
     task = Predicting(model, tuple(dict.fromkeys(keep)), unknown)
     task.check(table)
     pieces = list(enumerate(table.pieces()))
-    rows = sum(engine.map(partial(task.part, folder=folder), progress(pieces)))
+    rows = sum(engine.map(partial(task.part, folder=folder), pieces, progress))
     for left in folder.glob(".part-*"):
         left.unlink()
     return rows
@@ -234,7 +234,7 @@ def evaluate_table(
     response: str,
     bags: str | None = None,
     unknown: str = "refuse",
-    progress: Progress = iter,
+    progress: Progress = silent,
     engine: Engine | None = None,
 ) -> dict[str, Scores]:
     """Scores of rows, and of bags where a column makes them; on an engine where one is given."""
@@ -248,8 +248,8 @@ def evaluate_table(
         task = partial(
             _tally, model=model, columns=columns, response=response, bags=bags, unknown=unknown
         )
-        pieces = progress(table.pieces())
-        for found in on_threads(task, pieces) if engine is None else engine.map(task, pieces):
+        work = on_threads if engine is None else engine.map
+        for found in work(task, table.pieces(), progress):
             total.rows = total.rows + found.rows
             total.take(found.bags.items())
     else:
@@ -268,7 +268,7 @@ def evaluate_table(
 
 
 def evaluate_release(
-    model: Any, release: Release, unknown: str = "refuse", progress: Progress = iter
+    model: Any, release: Release, unknown: str = "refuse", progress: Progress = silent
 ) -> dict[str, Scores]:
     """Scores of the released means of bags, whose noise is part of the error."""
     _check.choice("unknown", unknown, ("refuse", "ignore"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from bagwise import _check
 from bagwise._disk import appearing, check_free
+from bagwise._progress import Progress, silent
 from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import check_ids, refuse_changed
@@ -41,8 +42,8 @@ from bagwise.release.write import write_bag_features, write_bags, write_statisti
 from bagwise.released import FILES, STATEMENT, Release
 from bagwise.tables import Table, is_number, plain_type
 
-#: a title -> what wraps a loop to show how far it is
-Progress: TypeAlias = Callable[[str], Callable[[Iterable[Any]], Iterable[Any]]]
+#: a title -> what wraps results to show how far they are
+Titled: TypeAlias = Callable[[str], Progress]
 
 
 def release(
@@ -64,7 +65,7 @@ def release(
     step: float | None = None,
     paper: bool = False,
     engine: Engine | None = None,
-    progress: Progress = lambda title: iter,
+    progress: Titled = lambda title: silent,
 ) -> Release:
     """Release clipped, noisy means of a response over bags, with a statement of what that promises.
 
@@ -112,7 +113,7 @@ def release(
         `bagwise.engines.spark.Spark` has one for a cluster. Files must then lie where its workers
         can read them, and ``out`` where they can write.
     progress : callable
-        For the title of a stage, what wraps its loop to show a bar.
+        For the title of a stage, what wraps its results to show a bar.
 
     Returns
     -------
@@ -170,15 +171,15 @@ def release(
     book = Ledger(ledger) if ledger is not None and not isinstance(ledger, Ledger) else ledger
     shuffle, kept = draw_shuffle(look.n_rows), None
     if user is not None:
-        counted = progress("Counting users")(pieces)
-        kept = keep_some(engine, table, counted, shuffle, user, mechanism.rows_per_user)
+        most, shown = mechanism.rows_per_user, progress("Counting users")
+        kept = keep_some(engine, table, pieces, shuffle, user, most, shown)
     layout = draw_bags(shuffle, kept, bag_size)
     steps.reached("bags drawn")
 
     limits = _bounds(bounds, layout.n_rows)
     mechanism = Mechanism.of(limits, epsilon, max_rows_per_user, step, paper)
-    added = progress("Summing responses")(pieces)
-    layout, sums = sum_bags(engine, table, added, layout, names, response, mechanism)
+    shown = progress("Summing responses")
+    layout, sums = sum_bags(engine, table, pieces, layout, names, response, mechanism, shown)
     if layout.sizes.min() < least:
         got = f"one of {layout.sizes.min()} rows with min_bag_size={least}"
         _check.refuse("bags", "large enough", got, "Merge small ones first")
@@ -192,9 +193,9 @@ def release(
         if features != "none":
             clustered.mkdir(exist_ok=True)
             schema = pa.schema([table.schema.field(name) for name in chosen])
-            moved = progress("Putting rows together")(pieces)
+            shown = progress("Putting rows together")
             clustering = Clustering.of(layout, schema, clustered)
-            clustering.check(engine.cluster(clustering, moved))
+            clustering.check(engine.cluster(clustering, pieces, shown))
         if features == "means":
             write_bag_features(place, clustered, chosen, layout, engine)
         if table.state() != state:
@@ -202,8 +203,8 @@ def release(
         steps.reached("features written")
         charge = _pay(book, look.mark, mechanism, request, budget, rows)
         # What follows is paid for; before, nothing was drawn.
-        drawn = progress("Drawing noise")
-        means = mechanism.noisy_means(sums, layout.sizes, drawn, engine.map)
+        shown = progress("Drawing noise")
+        means = mechanism.noisy_means(sums, layout.sizes, shown, engine.map)
         steps.reached("noise drawn")
         write_bags(place, layout, means, scales)
         if features == "statistics":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise._progress import Progress, silent
 from bagwise.engines.cluster import quietly
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import Kept, Layout, Permutation, ids, placed, refuse_changed
@@ -57,12 +58,18 @@ def draw_shuffle(n_rows: int) -> Permutation:
 
 
 def keep_some(
-    engine: Engine, table: Table, pieces: Iterable[Piece], shuffle: Permutation, user: str, cap: int
+    engine: Engine,
+    table: Table,
+    pieces: Sequence[Piece],
+    shuffle: Permutation,
+    user: str,
+    cap: int,
+    progress: Progress = silent,
 ) -> Kept:
     """The first ``cap`` rows of each user in the shuffled table."""
     schema = pa.schema([("user", plain_type(table.schema.field(user).type)), ("place", pa.int64())])
     task = partial(_users, shuffle=shuffle, user=user, schema=schema)
-    return Kept.of(shuffle.n, engine.first_places(task, pieces, schema, cap))
+    return Kept.of(shuffle.n, engine.first_places(task, pieces, schema, cap, progress))
 
 
 def _users(
@@ -129,11 +136,12 @@ def draw_bags(shuffle: Permutation, kept: Kept | None, bag_size: int | None) -> 
 def sum_bags(
     engine: Engine,
     table: Table,
-    pieces: Iterable[Piece],
+    pieces: Sequence[Piece],
     layout: Layout,
     names: list[str],
     response: str,
     mechanism: Mechanism,
+    progress: Progress = silent,
 ) -> tuple[Layout, Integers]:
     """The layout with its bags, and their exact sums in steps.
 
@@ -141,18 +149,19 @@ def sum_bags(
     ----------
     engine : Engine
     table : Table
-    pieces : iterable of Piece
+    pieces : sequence of Piece
     layout : Layout
         From `draw_bags`; where ``names`` make the bags, they are found here.
     names : list of str
     response : str
     mechanism : Mechanism
+    progress : callable
     """
     if not names:
         schema = pa.schema([("bag", pa.int64()), ("steps", pa.int64())])
         task = Quantised(layout, mechanism, response, names, schema)
         mechanism.check_sizes(int(layout.sizes.max()))
-        sizes, sums = engine.bag_totals(task, pieces, len(layout.sizes))
+        sizes, sums = engine.bag_totals(task, pieces, len(layout.sizes), progress)
         if not np.array_equal(sizes, layout.sizes):
             refuse_changed()
         return layout, sums
@@ -161,7 +170,7 @@ def sum_bags(
     keys = [f"key{i}" for i in range(len(names))]
     schema = pa.schema([*zip(keys, kinds, strict=True), ("steps", pa.int64())])
     task = Quantised(layout, mechanism, response, names, schema)
-    found = engine.totals(task, pieces, schema, keys, steps_sum="sum")
+    found = engine.totals(task, pieces, schema, keys, progress, steps_sum="sum")
     # Bags leave in an order of their own, which tells nothing of the table's.
     found = found.take(np.random.default_rng().permutation(len(found)))
     columns = [found[k].cast(t).combine_chunks() for k, t in zip(keys, kinds, strict=True)]

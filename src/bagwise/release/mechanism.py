@@ -19,7 +19,7 @@ Messages never hold a response, a row number tied to one, or anything computed f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -30,12 +30,14 @@ from numpy.typing import NDArray
 from bagwise import _check
 from bagwise._extras import need
 from bagwise._parallel import on_threads
+from bagwise._progress import Progress, silent
 
 Integers: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
-Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
-#: (task, items) -> what the task gives for each, in their order
-Workers: TypeAlias = Callable[[Callable[[int], Integers], Iterable[int]], Iterable[Integers]]
+#: (task, items, progress) -> what the task gives for each, in their order
+Workers: TypeAlias = Callable[
+    [Callable[[int], Integers], Sequence[int], Progress], Iterable[Integers]
+]
 # Binary digits between the bounds: rounding moves a response by less than a millionth of them.
 DIGITS = 20
 # Sums stay far from the ends of int64, and so does noise: it exceeds 64 scales once in e⁶⁴ draws.
@@ -199,7 +201,7 @@ class Mechanism:
         self,
         sums: Integers,
         sizes: Integers,
-        progress: Progress = iter,
+        progress: Progress = silent,
         workers: Workers = on_threads,
     ) -> FloatArray:
         """Means over bags from their exact sums: the noisy sum, back in units, over the size."""
@@ -214,7 +216,7 @@ class Mechanism:
         return np.array(self._calibrated[1](np.zeros(count, dtype=np.int64)), dtype=np.int64)
 
     def add_noise(
-        self, sums: Integers, progress: Progress = iter, workers: Workers = on_threads
+        self, sums: Integers, progress: Progress = silent, workers: Workers = on_threads
     ) -> Integers:
         """Noisy sums, in steps; a fresh draw for every bag of every call.
 
@@ -229,7 +231,7 @@ class Mechanism:
             draws = np.random.default_rng(self.test_seed).geometric(chance, (2, len(sums)))
             return np.asarray(sums + draws[0] - draws[1])
         counts = [min(CHUNK, len(sums) - i) for i in range(0, len(sums), CHUNK)]
-        noise = np.concatenate(list(workers(self.draw, progress(counts))))
+        noise = np.concatenate(list(workers(self.draw, counts, progress)))
         return np.asarray(sums + noise)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise._progress import Progress, silent
 from bagwise.engines.engine import Engine
 from bagwise.release.marks import Mark, mark
 from bagwise.tables import (
@@ -34,7 +35,6 @@ from bagwise.tables import (
 )
 
 FloatArray: TypeAlias = NDArray[np.float64]
-Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
 Found = TypeVar("Found")
 # Rows that tell a copy of the response from another column, and how far beyond chance it agrees.
 GLANCE, ALIKE = 10_000, 0.9
@@ -174,7 +174,11 @@ def _look_at(piece: Piece, response: str, others: Sequence[str]) -> Look:
 
 
 def look_over(
-    table: Table, engine: Engine, response: str, others: Sequence[str], progress: Progress
+    table: Table,
+    engine: Engine,
+    response: str,
+    others: Sequence[str],
+    progress: Progress = silent,
 ) -> tuple[list[Piece], Look]:
     """The pieces of a table with their places in it, and what one pass over them tells."""
     kind = plain_type(column(table, response, "response"))
@@ -186,7 +190,7 @@ def look_over(
         _check.refuse("the response", "a column of numbers", f"{kind} values", remedy)
     task = partial(look_at, response=response, others=others)
     looks = []
-    for piece, one in zip(pieces, engine.map(task, progress(pieces)), strict=True):
+    for piece, one in zip(pieces, engine.map(task, pieces, progress), strict=True):
         if one is None:
             _refuse_text(table, response)
             _refuse_unreadable(piece.name)
