@@ -16,7 +16,14 @@ import pytest
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
-from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, Release, tables
+from bagwise import (
+    AggregateLinearRegression,
+    AggregateMLPRegressor,
+    AggregateStatistics,
+    Bags,
+    Release,
+    tables,
+)
 from bagwise._disk import appearing_file
 from bagwise.engines import cluster as write_module
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
@@ -47,6 +54,9 @@ def place(tmp_path_factory):
         )  # fmt: skip
         AggregateLinearRegression(rho="gcv").fit(made).save(folder / f"model-{features}")
     write_module.GROUP = group
+    shares = table().assign(y=lambda rows: rows["y"] > 0)
+    release(shares, response="y", epsilon=5.0, bounds=(0, 1), bag_size=5, ledger=None,
+            out=folder / "shares")  # fmt: skip
     table().to_parquet(folder / "rows.parquet")
     table().to_csv(folder / "rows.csv", index=False)
     return folder
@@ -281,11 +291,31 @@ def test_fit_predict_and_evaluate(shell, place):
     assert "600" in said
 
 
+def test_networks_are_fitted_and_used_from_a_shell(shell, place):
+    code, said, _ = shell("fit @/rows --out net --model mlp --rho 0.01 --features u,town")
+    assert code == 0
+    assert "Loss of held-out bags, in standard units:" in said
+    assert shell("predict net @/rows.parquet --out p.parquet")[0] == 0
+    model = AggregateMLPRegressor.load("net")
+    expected = model.predict(pd.read_parquet(place / "rows.parquet")[["u", "town"]])
+    np.testing.assert_allclose(pd.read_parquet("p.parquet")["prediction"], expected, rtol=1e-9)
+    scores = json.loads(shell("evaluate net @/rows.csv --response y --json")[1])
+    y = pd.read_csv(place / "rows.csv")["y"]
+    assert scores["rows"]["r2"] == pytest.approx(r2_score(y, expected))
+    assert shell("evaluate net @/rows")[0] == 0
+    told = json.loads(shell("fit @/shares --out c --model mlp-classifier --rho 0.1 --json")[1])
+    assert told["rho"] == 0.1
+    assert shell("predict c @/rows.parquet --out q.parquet")[0] == 0
+    assert pd.read_parquet("q.parquet")["prediction"].between(0, 1).all()
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("fit @/nothing --out x", "path must be a Release folder"),
-        ("fit @/rows --out x --model forest", "model must be one of 'linear'"),
+        ("fit @/rows --out x --model forest", "model must be one of 'linear', 'mlp'"),
+        ("fit @/rows --out x --model mlp --rho gcv", "rho must be in [0, 1] or 'cv'"),
+        ("fit @/rows --out x --model mlp --ridge 1", "ridge and engine must be for linear models"),
         ("fit @/rows --out x --rho 2", "rho must be in [0, 1]"),
         ("fit @/rows --out x --rho best", "rho must be in [0, 1], 'loo', 'gcv' or 'theory'"),
         ("fit @/rows --out x --features w", "features must be columns of the release; got 'w'"),

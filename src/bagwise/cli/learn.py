@@ -34,21 +34,30 @@ def fit_command(
     bags: Annotated[
         str | None, typer.Option(help="Of a table: columns that make a bag, commas between.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Kind of model: linear.")] = "linear",
-    rho: Annotated[str, typer.Option(help="gcv, theory, or a number from 0 to 1.")] = "gcv",
+    model: Annotated[str, typer.Option(help="linear, mlp or mlp-classifier.")] = "linear",
+    rho: Annotated[
+        str | None,
+        typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (networks)."),
+    ] = None,
     features: Annotated[
         str | None, typer.Option(help="Columns to take, with commas between. Default: all.")
     ] = None,
-    ridge: Annotated[float, typer.Option(help="Penalty on squared coefficients.")] = 0.0,
+    ridge: Annotated[
+        float, typer.Option(help="Penalty on squared coefficients, linear only.")
+    ] = 0.0,
     engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
     """Fit a model to a release, or to a table of rows with the means of their bags."""
-    from bagwise import AggregateLinearRegression, BagTable, Release, _check
+    from bagwise import BagTable, Release, _check
     from bagwise._disk import check_free
     from bagwise.engines import open_engine
+    from bagwise.estimators.models import MODELS
 
-    _check.choice("model", model, ("linear",))
+    _check.choice("model", model, MODELS)
+    if model != "linear" and (ridge or engine != "local"):
+        got = f"ridge={ridge:g}, engine={engine!r} with {model}"
+        _check.refuse("ridge and engine", "for linear models", got, "Leave them out")
     check_free(out.absolute())
     start = time.perf_counter()
     where = open_engine(engine)
@@ -60,27 +69,26 @@ def fit_command(
         if response is None
         else BagTable(release, response, names(bags) or [], where, progress=bar("Reading rows"))
     )
-    estimator = AggregateLinearRegression(rho=_rho(rho), ridge=ridge)
-    estimator.fit_release(released, names(features), bar("Summing rows"), where)
+    chosen = names(features)
+    if model == "linear":
+        estimator: Any = MODELS[model](rho=_rho(rho or "gcv"), ridge=ridge)
+        estimator.fit_release(released, chosen, bar("Summing rows"), where)
+        scores, sentence = _linear_scores(estimator, released)
+    else:
+        estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True)
+        estimator.fit_release(released, chosen)
+        scores, sentence = _network_scores(estimator)
     estimator.save(out)
     seconds = time.perf_counter() - start
-    path = estimator.path_
-    at = int(abs(path.rhos - estimator.rho_).argmin())
-    # A mean of k rows with Laplace noise of scale b has variance σ²/k + 2b².
-    sizes, epsilon, added = released.sizes, None, 0.0
-    if isinstance(released, Release):
-        epsilon = released.statement.epsilon
-        added = float((2 * sizes * released.bags["noise_scale"].to_numpy() ** 2).mean())
     said = {
         "out": str(out),
         "rho": estimator.rho_,
         "rho_source": estimator.rho_source_,
-        "row_rmse_estimate": _root(max(path.scores[at] - added, 0.0 * path.scores[at])),
-        "row_rmse_with_noise": _root(path.scores[at]),
-        "n_rows": int(sizes.sum()),
-        "n_bags": len(sizes),
+        **scores,
+        "n_rows": int(released.sizes.sum()),
+        "n_bags": len(released.sizes),
         "n_features": estimator.n_features_in_,
-        "epsilon": epsilon,
+        "epsilon": released.statement.epsilon if isinstance(released, Release) else None,
         "seconds": seconds,
     }
     if as_json:
@@ -91,13 +99,37 @@ def fit_command(
         f"{said['n_rows']:,} rows in {seconds:.1f} s: {out}"
     )
     print(f"rho = {estimator.rho_:.3g} ({estimator.rho_source_}).")
-    if said["row_rmse_estimate"] is None:
-        print("Error of a row: too few bags to tell.")
-        return
-    print(
-        f"Error of a row, estimated from bags: {said['row_rmse_estimate']:.3g} (root mean square; "
-        f"{said['row_rmse_with_noise']:.3g} with the noise of the release)."
+    print(sentence)
+
+
+def _linear_scores(estimator: Any, released: Any) -> tuple[dict[str, Any], str]:
+    """The error of a row as the bags tell it, for JSON and in words."""
+    path = estimator.path_
+    score, added = path.scores[int(abs(path.rhos - estimator.rho_).argmin())], 0.0
+    if hasattr(released, "statement"):
+        # A mean of k rows with Laplace noise of scale b has variance σ²/k + 2b².
+        scales = released.bags["noise_scale"].to_numpy()
+        added = float((2 * released.sizes * scales**2).mean())
+    row, noisy = _root(max(score - added, 0.0 * score)), _root(score)
+    words = (
+        "Error of a row: too few bags to tell."
+        if row is None
+        else f"Error of a row, estimated from bags: {row:.3g} (root mean square; "
+        f"{noisy:.3g} with the noise of the release)."
     )
+    return {"row_rmse_estimate": row, "row_rmse_with_noise": noisy}, words
+
+
+def _network_scores(estimator: Any) -> tuple[dict[str, Any], str]:
+    """The loss of held-out bags, for JSON and in words."""
+    loss = estimator.held_out_losses_.get(estimator.rho_)
+    words = (
+        "No bag was held out."
+        if loss is None
+        else f"Loss of held-out bags, in standard units: {loss:.3g} "
+        f"after {estimator.n_epochs_} epochs."
+    )
+    return {"held_out_loss": loss, "n_epochs": estimator.n_epochs_}, words
 
 
 @app.command(
@@ -116,16 +148,17 @@ def predict_command(
     as_json: Json = False,
 ) -> None:
     """Predict the response of every row, in the order of the rows."""
-    from bagwise import AggregateLinearRegression, _check
+    from bagwise import _check
     from bagwise._disk import appearing, appearing_file
     from bagwise.engines import open_engine
+    from bagwise.estimators.models import load_model
     from bagwise.estimators.streaming import csv_types, predict_parts, predict_table
     from bagwise.tables import open_table
 
     writers: dict[str, Any] = {".csv": pyarrow.csv.CSVWriter, ".parquet": pq.ParquetWriter}
     if out.suffix.lower() not in writers:
         _check.refuse("out", "a .csv or .parquet file", repr(str(out)), "Its name must say which")
-    loaded = AggregateLinearRegression.load(model)
+    loaded = load_model(model)
     kept = names(keep) or []
     table = open_table(data, csv_types(loaded, keep=kept))
     rows = 0
@@ -170,12 +203,13 @@ def evaluate_command(
     as_json: Json = False,
 ) -> None:
     """Score a model on bags, and on rows where their responses are known."""
-    from bagwise import AggregateLinearRegression, Release, _check
+    from bagwise import Release, _check
     from bagwise.engines import open_engine
+    from bagwise.estimators.models import load_model
     from bagwise.estimators.streaming import csv_types, evaluate_release, evaluate_table
     from bagwise.tables import open_table
 
-    loaded = AggregateLinearRegression.load(model)
+    loaded = load_model(model)
     if len(data) == 1 and (Path(data[0]) / "release.json").exists():
         if response is not None or bags is not None:
             got = "one beside a Release"

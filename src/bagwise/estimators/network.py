@@ -277,15 +277,19 @@ class Network(BaseEstimator):
     def _means(self, X: Any) -> FloatArray:
         """Predicted means of rows, shape (n, K)."""
         check_is_fitted(self)
-        torch = need("torch", "neural")
-        from bagwise.neural.training import LINKS
-
         encoded = False
         if hasattr(self, "encoder_") and hasattr(X, "__arrow_c_stream__"):
             X = self.encoder_.encode_frame(X)
             encoded = isinstance(X, np.ndarray)
         if not encoded:
             X = self._validate_features(X, reset=False)
+        return self._forward(X)
+
+    def _forward(self, X: Any) -> FloatArray:
+        """Predicted means of rows that are numbers, in the order of the features."""
+        torch = need("torch", "neural")
+        from bagwise.neural.training import LINKS
+
         outputs = len(getattr(self, "classes_", ()))
         link = LINKS[self._link if outputs < 3 else "softmax"]
         network, kind = self._predictor()

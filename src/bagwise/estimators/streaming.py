@@ -290,7 +290,18 @@ def _predictions(model: Any, encoder: Encoder, batch: pa.Table, unknown: str) ->
     rows = encoder.rows(batch, unknown)
     step = max(1, BLOCK // rows.shape[1])
     blocks = (slice(start, start + step) for start in range(0, rows.shape[0], step))
-    return np.concatenate([rows[block] @ model.coef_ + model.intercept_ for block in blocks])
+    return np.concatenate([_means(model, rows[block]) for block in blocks])
+
+
+def _means(model: Any, X: FloatArray) -> FloatArray:
+    """Predicted means of rows that are numbers: responses, or the share of the second class."""
+    if hasattr(model, "coef_"):
+        return np.asarray(X @ model.coef_ + model.intercept_)
+    found: FloatArray = model._forward(X)
+    if found.shape[1] > 1:
+        got = f"{found.shape[1]} classes"
+        _check.refuse("the model", "one of a response or of two classes", got, "Predict in Python")
+    return found[:, 0]
 
 
 def _responses(values: pa.ChunkedArray, name: str) -> FloatArray:
