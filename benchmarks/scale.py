@@ -9,7 +9,8 @@ within one run:
     release  before noise, bags alone / DuckDB's group-by of the response, written to Parquet
              before noise, with every row / DuckDB's sort by bag, written to Parquet
 
-and for each command the peak of resident memory, here and at a fiftieth of the rows.
+and for each command the peak of resident memory: at a fiftieth of the rows, at all of them in as
+many bags, and at all of them in bags of the same size, of which there are fifty times as many.
 """
 
 from __future__ import annotations
@@ -106,21 +107,28 @@ def main():
     for name, default in (("rows", 5 * 10**7), ("features", 20), ("bag-size", 20), ("repeats", 3)):
         parser.add_argument(f"--{name}", type=int, default=default)
     options = parser.parse_args()
-    k = options.bag_size
-    print(f"{options.rows} rows, {options.features} float32 features, bags of {k}")
+    print(f"{options.rows} rows, {options.features} float32 features, bags of {options.bag_size}")
     columns = [f"x{i}" for i in range(options.features)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for size, rows in (("small", options.rows // 50), ("large", options.rows)):
-            path = folder / f"{size}.parquet"
-            write_rows(path, rows, options.features, k)
+        small = options.rows // 50
+        for size, rows, k in (
+            ("small", small, options.bag_size),
+            ("large", options.rows, 50 * options.bag_size),
+            ("large", options.rows, options.bag_size),
+        ):
+            path, made = folder / f"{size}.parquet", folder / f"{size}-rows"
+            if not path.exists():
+                write_rows(path, rows, options.features, options.bag_size)
+            for name in ("bare", "rows", "model"):
+                shutil.rmtree(folder / f"{size}-{name}", ignore_errors=True)
             words = ["release", path, "--response", "y", "--bag-size", k, "--epsilon", "inf"]
             words += ["--bounds", "-20", "20", "--budget", "inf", "--ledger", folder / "ledger.db"]
             bare = peak(*words, "--features", "none", "--out", folder / f"{size}-bare")
-            full = peak(*words, "--columns", ",".join(columns), "--out", folder / f"{size}-rows")
-            fit = peak("fit", folder / f"{size}-rows", "--out", folder / f"{size}-model")
+            full = peak(*words, "--columns", ",".join(columns), "--out", made)
+            fit = peak("fit", made, "--out", folder / f"{size}-model")
             print(
-                f"{rows} rows, peak memory in GB: release of bags {bare:.2f}, "
+                f"{rows} rows in bags of {k}, peak memory in GB: release of bags {bare:.2f}, "
                 f"with rows {full:.2f}, fit {fit:.2f}",
                 flush=True,
             )
@@ -138,7 +146,7 @@ def main():
             f"TO '{folder}/grouped.parquet'"
         )
         for named, what in ((False, "random bags"), (True, "named bags")):
-            task = run_release(path, out, "none", columns, k, named)
+            task = run_release(path, out, "none", columns, options.bag_size, named)
             found = ratio(task, grouped, options.repeats)
             print(f"release before noise, {what} / DuckDB's group-by: {found:.2f}", flush=True)
         sort = query(
@@ -146,7 +154,7 @@ def main():
             f"TO '{folder}/sorted.parquet' (COMPRESSION zstd)",
             "1500MB",
         )
-        task = run_release(path, out, "rows", columns, k, named=False)
+        task = run_release(path, out, "rows", columns, options.bag_size, named=False)
         found = ratio(task, sort, 1)
         print(f"release before noise, with rows / DuckDB's sort by bag: {found:.2f}")
 
