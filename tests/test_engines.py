@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, BagTable
+from bagwise import tables as tables_module
 from bagwise.engines import cluster as cluster_module
 from bagwise.engines import layout as layout_module
 from bagwise.engines import open_engine
@@ -190,7 +191,7 @@ def test_clustered_rows_are_the_table_s_own_in_whole_bags(
     monkeypatch.setattr(cluster_module, "GROUP", 90)
     monkeypatch.setattr(cluster_module, "PART", 3000 // parts)
     table, pieces, layout, _ = laid_out(files, names, bag_size=None if names else 7)
-    clustering = Clustering.of(layout, table.schema.remove(5), tmp_path)
+    clustering = Clustering.of(layout, table.schema.remove(5), tmp_path, pieces)
     Local().cluster(clustering, pieces)
     place = tmp_path / "rows.parquet"
     assert place.is_dir() == (parts > 1)
@@ -210,6 +211,29 @@ def test_clustered_rows_are_the_table_s_own_in_whole_bags(
                 some = set(file.read_row_group(i)["bag"].to_pylist())
                 assert not seen & some
                 seen |= some
+
+
+@pytest.mark.parametrize("kind", ["text", "text of one level", "numbers"])
+def test_what_is_held_is_bounded_in_bytes(tmp_path, monkeypatch, kind):
+    """A kilobyte a row, so a batch of 10, a cut of 30, row groups of 20 and parts of 100."""
+    monkeypatch.setattr(tables_module, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(layout_module, "AT_ONCE", 30_000)
+    monkeypatch.setattr(cluster_module, "GROUP_BYTES", 20_000)
+    monkeypatch.setattr(cluster_module, "PART_BYTES", 100_000)
+    n = 1000
+    columns = {f"x{i}": np.arange(n) + i / 7 for i in range(125)}
+    if kind != "numbers":
+        columns = {"x0": [f"{i if kind == 'text' else 0:01000d}" for i in range(n)]}
+    pq.write_table(pa.table(columns | {"y": np.arange(n) / n}), tmp_path / "in.parquet")
+    table, pieces, layout, _ = laid_out(tmp_path / "in.parquet", bag_size=2)
+    names = list(columns)
+    assert max(batch.nbytes for batch in pieces[0].batches(names)) < 12_000
+    assert max(some.nbytes for some, _, _ in layout.rows(pieces[0], names)) < 42_000
+    schema = pa.schema([table.schema.field(name) for name in names])
+    clustering = Clustering.of(layout, schema, tmp_path, pieces)
+    assert 15 <= clustering.group <= 20
+    assert len(clustering.parts) >= 10
+    assert Local().cluster(clustering, pieces) == n
 
 
 def test_every_type_of_column_comes_out_as_it_went_in(tmp_path):

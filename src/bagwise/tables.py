@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from glob import glob
 from itertools import accumulate, islice
 from os import PathLike
@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from bagwise import _check
 
-# Rows of a batch, unless a file's own pieces are smaller.
-BATCH = 2**17
+# Rows and bytes of a batch, unless a file's own pieces are smaller.
+BATCH, BATCH_BYTES = 2**17, 2**24
 ENDINGS = {".csv": "csv", ".parquet": "parquet"}
 
 
@@ -86,8 +86,15 @@ class Piece:
                 with _open_csv(self.data, types) as reader:
                     yield from map(_missing_text, reader)
                 return
-            with pq.ParquetFile(self.data, metadata=footer(self.data)) as file:
-                for batch in file.iter_batches(BATCH, [self.group], names, use_threads=False):
+            options = {"metadata": footer(self.data), "pre_buffer": False, "buffer_size": 2**20}
+            with pq.ParquetFile(self.data, **options) as file:
+                read = partial(
+                    file.iter_batches, row_groups=[self.group], columns=names, use_threads=False
+                )
+                width = _fixed_width(self.schema.field(name).type for name in names)
+                if width is None:
+                    width = max(map(_width, islice(read(1000), 1)), default=1)
+                for batch in read(max(1, min(BATCH, BATCH_BYTES // width))):
                     yield batch.select(names)
 
 
@@ -287,6 +294,30 @@ def footer(path: Path) -> pq.FileMetaData:
     """Where a Parquet file keeps what; it grows with the file, so it is read once."""
     state = path.stat()
     return _footer_at(path, state.st_size, state.st_mtime_ns)
+
+
+def widths(pieces: Sequence[Piece], columns: Sequence[str]) -> Iterator[int]:
+    """Bytes that a row takes in memory, about; where there is text, in a few of the pieces."""
+    width = _fixed_width(pieces[0].schema.field(name).type for name in columns)
+    if width is not None:
+        yield width
+        return
+    for piece in pieces[:: -(-len(pieces) // 4)]:
+        yield from map(_width, islice(piece.batches(columns), 1))
+
+
+def _fixed_width(kinds: Iterable[pa.DataType]) -> int | None:
+    """Bytes of a row of these types; None where that depends on the row."""
+    try:
+        return sum(max(1, int(kind.bit_width) // 8) for kind in kinds)
+    except ValueError:
+        return None
+
+
+def _width(batch: pa.RecordBatch) -> int:
+    """Bytes of a row in a batch, without dictionaries."""
+    size = sum(int(plain(values).nbytes) for values in batch.columns)
+    return 1 + size // max(1, int(batch.num_rows))
 
 
 def numbered(pieces: Sequence[Piece], counts: Sequence[int]) -> list[Piece]:

@@ -116,7 +116,7 @@ class BagTable:
         place = Path(mkdtemp(prefix="bagwise-", dir=folder))
         finalize(self, shutil.rmtree, place, ignore_errors=True)
         self._schema = pa.schema([table.schema.field(name) for name in self.columns])
-        clustering = Clustering.of(layout, self._schema, place)
+        clustering = Clustering.of(layout, self._schema, place, pieces)
         clustering.check(engine.cluster(clustering, progress(pieces)))
         self._groups = find_groups(place, layout.ids, self.sizes, self.means)
 

@@ -193,7 +193,7 @@ def release(
             clustered.mkdir(exist_ok=True)
             schema = pa.schema([table.schema.field(name) for name in chosen])
             moved = progress("Putting rows together")(pieces)
-            clustering = Clustering.of(layout, schema, clustered)
+            clustering = Clustering.of(layout, schema, clustered, pieces)
             clustering.check(engine.cluster(clustering, moved))
         if features == "means":
             write_bag_features(place, clustered, chosen, layout, engine)
