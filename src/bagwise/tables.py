@@ -40,15 +40,15 @@ def _readable(source: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Rows that one worker reads: a row group of a file, a CSV file, or a table in memory.
+    """Rows that one worker reads: row groups of a file, a CSV file, or a table in memory.
 
     Attributes
     ----------
     data : path, Arrow table, or Arrow buffer of CSV
     schema : Arrow schema
         Of the whole table.
-    group : int or None
-        The row group of a Parquet file.
+    groups : tuple of int
+        The row groups of a Parquet file, next to each other.
     n_rows : int or None
         None for CSV, which must be read to be counted.
     first : int
@@ -57,14 +57,14 @@ class Piece:
 
     data: Path | pa.Table | pa.Buffer
     schema: pa.Schema
-    group: int | None = None
+    groups: tuple[int, ...] = ()
     n_rows: int | None = None
     first: int = 0
 
     @property
     def is_csv(self) -> bool:
         """Whether this is a CSV file, which cannot be cut."""
-        return self.group is None and not isinstance(self.data, pa.Table)
+        return not self.groups and not isinstance(self.data, pa.Table)
 
     @property
     def name(self) -> str:
@@ -89,7 +89,7 @@ class Piece:
             options = {"metadata": footer(self.data), "pre_buffer": False, "buffer_size": 2**20}
             with pq.ParquetFile(self.data, **options) as file:
                 read = partial(
-                    file.iter_batches, row_groups=[self.group], columns=names, use_threads=False
+                    file.iter_batches, row_groups=self.groups, columns=names, use_threads=False
                 )
                 width = _fixed_width(self.schema.field(name).type for name in names)
                 if width is None:
@@ -141,9 +141,9 @@ class Table:
         if self.is_csv:
             return [Piece(one, self.schema) for one in self.files or [self._data]]
         return [
-            Piece(file, self.schema, i, footer(file).row_group(i).num_rows)
+            Piece(file, self.schema, groups, n_rows)
             for file in self.files
-            for i in range(footer(file).num_row_groups)
+            for groups, n_rows in _runs(footer(file))
         ]
 
     @property
@@ -294,6 +294,23 @@ def footer(path: Path) -> pq.FileMetaData:
     """Where a Parquet file keeps what; it grows with the file, so it is read once."""
     state = path.stat()
     return _footer_at(path, state.st_size, state.st_mtime_ns)
+
+
+def _runs(found: pq.FileMetaData) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Row groups that together are a batch at most, or one that is larger; and their rows.
+
+    What is done once a piece would cost more than the rows of a tiny one.
+    """
+    run: tuple[int, ...] = ()
+    held = 0
+    for i in range(found.num_row_groups):
+        rows = found.row_group(i).num_rows
+        if run and held + rows > BATCH:
+            yield run, held
+            run, held = (), 0
+        run, held = (*run, i), held + rows
+    if run:
+        yield run, held
 
 
 def widths(pieces: Sequence[Piece], columns: Sequence[str]) -> Iterator[int]:
