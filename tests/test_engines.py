@@ -513,12 +513,29 @@ def test_a_file_is_taken_once(tmp_path, how):
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.timestamp("ns", "UTC"), pa.duration("us"), pa.float16(), pa.time64("ns")],
+    [
+        pa.timestamp("ns", "UTC"),
+        pa.duration("us"),
+        pa.float16(),
+        pa.time64("ns"),
+        pa.decimal32(5, 2),
+        pa.decimal64(12, 2),
+        pa.decimal256(40, 2),
+        pa.uuid(),
+    ],
     ids=str,
 )
 def test_ids_that_an_engine_would_blur_are_refused(tmp_path, kind):
-    values = pa.array([1, 2, 3, 4]).cast(pa.float64() if kind == pa.float16() else pa.int64())
-    table = pa.table({"g": values.cast(kind), "x": [1.0, 2, 3, 4], "y": [0.1, 0.2, 0.3, 0.4]})
+    if kind == pa.uuid():
+        values = pa.ExtensionArray.from_storage(
+            kind, pa.array([b"0123456789abcdef"] * 4, pa.binary(16))
+        )
+    else:
+        values = pa.array([1.0, 2.0, 3.0, 4.0] if kind == pa.float16() else [1, 2, 3, 4])
+        values = (values.cast(pa.decimal128(25)) if pa.types.is_decimal(kind) else values).cast(
+            kind
+        )
+    table = pa.table({"g": values, "x": [1.0, 2, 3, 4], "y": [0.1, 0.2, 0.3, 0.4]})
     for change in ({"bags": "g", "bag_size": None}, {"user": "g"}):
         with pytest.raises(ValueError, match="ids must be numbers, text, dates or times"):
             release(table, **options(tmp_path, **change))
@@ -613,6 +630,37 @@ def test_nested_columns_of_a_learner_s_table_are_left_alone(tmp_path):
     table = pa.table({"x": [1.0, 2.0], "l": [[1], [2]], "b": [0, 1], "y": [1.0, 2.0]})
     pq.write_table(table, tmp_path / "t.parquet")
     assert BagTable(tmp_path / "t.parquet", "y", "b").columns == ["x", "b"]
+    with pytest.raises(ValueError, match="response must be a column of numbers beside the bags"):
+        BagTable(tmp_path / "t.parquet", "l", "b")
+    with pytest.raises(ValueError, match=r"ids must be numbers, .* got list.* in column 'l'"):
+        BagTable(tmp_path / "t.parquet", "y", "l")
+
+
+@pytest.mark.parametrize("gap", [np.nan, None])
+@pytest.mark.parametrize("categories", [False, True])
+def test_a_bag_that_is_no_number_is_missing(tmp_path, gap, categories):
+    bags = pa.array([1.5, gap, 2.5, 2.5])
+    bags = bags.dictionary_encode() if categories else bags
+    pq.write_table(
+        pa.table({"x": [1.0, 2, 3, 4], "b": bags, "y": [1.0] * 4}), tmp_path / "t.parquet"
+    )
+    with pytest.raises(ValueError, match="column 'b' must be a bag in every row; got missing"):
+        BagTable(tmp_path / "t.parquet", "y", "b")
+
+
+def test_what_duckdb_cannot_do_is_not_called_a_change(tmp_path):
+    """Only a task of ours that fails tells of one."""
+    schema = pa.schema([("key0", pa.int64()), ("steps", pa.int64())])
+
+    class Broken(Local):
+        def collect(self, expression):
+            expression.get_backend().con.execute("DROP VIEW pieces")
+            return super().collect(expression)
+
+    with pytest.raises(
+        ValueError, match="bags must be of a type that DuckDB can group; got others"
+    ):
+        Broken().totals(lambda _: [], [], schema, ["key0"], steps_sum="sum")
 
 
 @pytest.mark.parametrize(

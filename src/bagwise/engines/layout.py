@@ -219,11 +219,14 @@ def check_ids(table: Table, names: Sequence[str], run: Run) -> None:
     ``run`` is the engine's map: CSV files are read for this, where ids in them look like numbers.
     """
     for name in names:
-        kind = plain_type(table.schema.field(name).type)
-        narrow = kind in (pa.float16(), pa.time64("ns")) or pa.types.is_decimal256(kind)
+        kind = table.schema.field(name).type
+        kind = kind if pa.types.is_nested(kind) else plain_type(kind)
+        narrow = kind in (pa.float16(), pa.time64("ns")) or pa.types.is_decimal(kind)
+        narrow = narrow and not pa.types.is_decimal128(kind)
         zoned = pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None
+        strange = isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind)
         others = (pa.types.is_duration, pa.types.is_interval, pa.types.is_null)
-        if narrow or zoned or any(test(kind) for test in others):
+        if narrow or zoned or strange or any(test(kind) for test in others):
             got = f"{kind} in column {name!r}"
             _check.refuse("ids", "numbers, text, dates or times", got, "Turn it into text")
     numbers = [name for name in names if is_number(plain_type(table.schema.field(name).type))]
