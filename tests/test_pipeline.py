@@ -3,10 +3,12 @@
 import io
 import json
 import os
+import pickle
 import shutil
 import types
 import zipfile
 from contextlib import nullcontext
+from dataclasses import astuple
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, Release, tables
 from bagwise._disk import appearing_file
 from bagwise.engines import cluster as write_module
+from bagwise.engines.local import Local
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
 from bagwise.release import release
 from bagwise.tables import open_table
@@ -374,6 +377,34 @@ def test_sums_are_about_the_mean_and_not_about_a_guess_at_it():
     expected = AggregateStatistics.from_rows(X[:], bags.expand(responses), bags)
     for name in ("between", "within", "cross", "mean"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+
+
+class Narrow(Local):
+    """An engine from whose tasks little comes back, however many bags there are."""
+
+    def map(self, task, items):
+        for found in super().map(task, items):
+            assert len(pickle.dumps(found)) < 1000
+            yield found
+
+
+def test_an_engine_groups_what_is_scored_by_bag(place, tmp_path):
+    rows = table().assign(bag=lambda t: np.arange(len(t)) % 1500)
+    rows.to_parquet(tmp_path / "t.parquet", row_group_size=700)
+    model, source = AggregateLinearRegression.load(place / "model-rows"), tmp_path / "t.parquet"
+    found, local = (
+        evaluate_table(model, open_table(source), "y", "bag", engine=engine)
+        for engine in (Narrow(), None)
+    )
+    assert found["bags"].n == 1500
+    for level in ("rows", "bags"):
+        np.testing.assert_allclose(astuple(found[level]), astuple(local[level]), rtol=1e-9)
+    for gap in (np.nan, None):
+        rows["bag"] = pd.Series([gap, *np.arange(2999.0)])
+        rows.to_parquet(source)
+        for engine in (Narrow(), None):
+            with pytest.raises(ValueError, match="bags must be"):
+                evaluate_table(model, open_table(source), "y", "bag", engine=engine)
 
 
 def test_scores_of_responses_far_from_zero_lose_no_digits(place, tmp_path):
