@@ -21,6 +21,7 @@ from bagwise.engines.cluster import Clustering
 from bagwise.engines.layout import Kept, Layout, Permutation
 from bagwise.engines.local import Local
 from bagwise.release import Ledger, curator, release, steps
+from bagwise.release import layout as release_layout
 from bagwise.release.layout import draw_bags, keep_some, sum_bags
 from bagwise.release.mechanism import Mechanism
 from bagwise.release.table import look_over, open_rows
@@ -476,6 +477,43 @@ def test_a_table_that_changes_while_it_is_read_is_refused(
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".out*"))
     assert not Ledger(tmp_path / "ledger.db").datasets()
+
+
+@pytest.mark.parametrize("text", [False, True], ids=["numbers", "text"])
+def test_a_feature_that_goes_bad_after_the_sums_is_not_quoted(tmp_path, monkeypatch, text):
+    """Rows are put together last; a reader's own words would show the cell."""
+    path = tmp_path / "in.csv"
+    frame = rows(200).to_pandas() if text else rows(200).to_pandas().drop(columns="town")
+    frame.to_csv(path, index=False)
+    good = path.read_text()
+
+    def change(step):
+        if step == "responses summed":
+            path.write_text(
+                "\n".join([*good.splitlines()[:-1], "SECRET777" + "," * good.count(",")])
+            )
+
+    monkeypatch.setattr(steps, "reached", change)
+    with pytest.raises(ValueError, match="rows must be the same from first to last") as refusal:
+        release(path, **options(tmp_path))
+    shown = "".join(traceback.format_exception(refusal.value))
+    assert "SECRET777" not in shown + str(refusal.value.__context__)
+    assert not Ledger(tmp_path / "ledger.db").datasets()
+
+
+def test_a_user_that_goes_bad_is_not_quoted_by_a_worker(tmp_path):
+    """What a task says ends up in the logs of a cluster."""
+    path = tmp_path / "in.csv"
+    path.write_text("who,y\n1,0.5\n2,0.25\n")
+    table = open_rows(path, "y", ["who"])
+    (piece,), _ = look_over(table, Local(), "y", ["who"], iter)
+    path.write_text("who,y\n1,0.5\nSECRET777,0.25\n")
+    schema = pa.schema([("user", pa.int64()), ("place", pa.int64())])
+    shuffle = Permutation.draw(2, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="rows must be the same from first to last") as refusal:
+        list(release_layout._users(piece, shuffle, "who", schema))
+    shown = "".join(traceback.format_exception(refusal.value))
+    assert "SECRET777" not in shown + str(refusal.value.__context__)
 
 
 def options(tmp_path, **changes):

@@ -270,7 +270,9 @@ def test_fit_predict_and_evaluate(shell, place):
     assert told["rho_source"] == "gcv"
     # σ = 1; the noise of the release is told apart.
     assert 0.8 < told["row_rmse_estimate"] < 1.2
-    assert told["row_rmse_with_noise"] > told["row_rmse_estimate"] + 0.05
+    noise = told["row_rmse_with_noise"] ** 2 - told["row_rmse_estimate"] ** 2
+    # Laplace noise of scale 24 / (20 · 5) on means of 5 rows.
+    assert noise == pytest.approx(5 * 2 * 0.24**2, rel=1e-4)
     assert shell("predict other @/rows.parquet --out p.csv --keep y")[1] == "3,000 rows: p.csv\n"
     assert pd.read_csv("p.csv").columns.tolist() == ["y", "prediction"]
     shutil.copy(place / "rows.csv", "more.csv")
@@ -405,6 +407,18 @@ def test_an_engine_groups_what_is_scored_by_bag(place, tmp_path):
         for engine in (Narrow(), None):
             with pytest.raises(ValueError, match="bags must be"):
                 evaluate_table(model, open_table(source), "y", "bag", engine=engine)
+
+
+def test_scores_of_a_table_in_pieces_are_those_of_the_whole(place, tmp_path, monkeypatch):
+    """Sorted by response, so that each piece is about a mean of its own."""
+    monkeypatch.setattr(tables, "BATCH", 700)
+    rows = table().sort_values("y")
+    rows.to_parquet(tmp_path / "t.parquet", row_group_size=700)
+    source = open_table(tmp_path / "t.parquet")
+    assert len(source.pieces()) == 5
+    model = AggregateLinearRegression.load(place / "model-rows")
+    found = evaluate_table(model, source, "y")["rows"]
+    assert found.r2 == pytest.approx(r2_score(rows["y"], model.predict(rows)), rel=1e-9)
 
 
 def test_scores_of_responses_far_from_zero_lose_no_digits(place, tmp_path):
