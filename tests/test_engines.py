@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from bagwise import AggregateLinearRegression, AggregateStatistics, Bags, BagTable
+from bagwise import tables as tables_module
 from bagwise.engines import cluster as cluster_module
 from bagwise.engines import layout as layout_module
 from bagwise.engines import open_engine
@@ -20,6 +21,7 @@ from bagwise.engines.cluster import Clustering
 from bagwise.engines.layout import Kept, Layout, Permutation
 from bagwise.engines.local import Local
 from bagwise.release import Ledger, curator, release, steps
+from bagwise.release import layout as release_layout
 from bagwise.release.layout import draw_bags, keep_some, sum_bags
 from bagwise.release.mechanism import Mechanism
 from bagwise.release.table import look_over, open_rows
@@ -190,7 +192,7 @@ def test_clustered_rows_are_the_table_s_own_in_whole_bags(
     monkeypatch.setattr(cluster_module, "GROUP", 90)
     monkeypatch.setattr(cluster_module, "PART", 3000 // parts)
     table, pieces, layout, _ = laid_out(files, names, bag_size=None if names else 7)
-    clustering = Clustering.of(layout, table.schema.remove(5), tmp_path)
+    clustering = Clustering.of(layout, table.schema.remove(5), tmp_path, pieces)
     Local().cluster(clustering, pieces)
     place = tmp_path / "rows.parquet"
     assert place.is_dir() == (parts > 1)
@@ -210,6 +212,29 @@ def test_clustered_rows_are_the_table_s_own_in_whole_bags(
                 some = set(file.read_row_group(i)["bag"].to_pylist())
                 assert not seen & some
                 seen |= some
+
+
+@pytest.mark.parametrize("kind", ["text", "text of one level", "numbers"])
+def test_what_is_held_is_bounded_in_bytes(tmp_path, monkeypatch, kind):
+    """A kilobyte a row, so a batch of 10, a cut of 30, row groups of 20 and parts of 100."""
+    monkeypatch.setattr(tables_module, "BATCH_BYTES", 10_000)
+    monkeypatch.setattr(layout_module, "AT_ONCE", 30_000)
+    monkeypatch.setattr(cluster_module, "GROUP_BYTES", 20_000)
+    monkeypatch.setattr(cluster_module, "PART_BYTES", 100_000)
+    n = 1000
+    columns = {f"x{i}": np.arange(n) + i / 7 for i in range(125)}
+    if kind != "numbers":
+        columns = {"x0": [f"{i if kind == 'text' else 0:01000d}" for i in range(n)]}
+    pq.write_table(pa.table(columns | {"y": np.arange(n) / n}), tmp_path / "in.parquet")
+    table, pieces, layout, _ = laid_out(tmp_path / "in.parquet", bag_size=2)
+    names = list(columns)
+    assert max(batch.nbytes for batch in pieces[0].batches(names)) < 12_000
+    assert max(some.nbytes for some, _, _ in layout.rows(pieces[0], names)) < 42_000
+    schema = pa.schema([table.schema.field(name) for name in names])
+    clustering = Clustering.of(layout, schema, tmp_path, pieces)
+    assert 15 <= clustering.group <= 20
+    assert len(clustering.parts) >= 10
+    assert Local().cluster(clustering, pieces) == n
 
 
 def test_every_type_of_column_comes_out_as_it_went_in(tmp_path):
@@ -461,6 +486,43 @@ def test_a_table_that_changes_while_it_is_read_is_refused(
     assert not Ledger(tmp_path / "ledger.db").datasets()
 
 
+@pytest.mark.parametrize("text", [False, True], ids=["numbers", "text"])
+def test_a_feature_that_goes_bad_after_the_sums_is_not_quoted(tmp_path, monkeypatch, text):
+    """Rows are put together last; a reader's own words would show the cell."""
+    path = tmp_path / "in.csv"
+    frame = rows(200).to_pandas() if text else rows(200).to_pandas().drop(columns="town")
+    frame.to_csv(path, index=False)
+    good = path.read_text()
+
+    def change(step):
+        if step == "responses summed":
+            path.write_text(
+                "\n".join([*good.splitlines()[:-1], "SECRET777" + "," * good.count(",")])
+            )
+
+    monkeypatch.setattr(steps, "reached", change)
+    with pytest.raises(ValueError, match="rows must be the same from first to last") as refusal:
+        release(path, **options(tmp_path))
+    shown = "".join(traceback.format_exception(refusal.value))
+    assert "SECRET777" not in shown + str(refusal.value.__context__)
+    assert not Ledger(tmp_path / "ledger.db").datasets()
+
+
+def test_a_user_that_goes_bad_is_not_quoted_by_a_worker(tmp_path):
+    """What a task says ends up in the logs of a cluster."""
+    path = tmp_path / "in.csv"
+    path.write_text("who,y\n1,0.5\n2,0.25\n")
+    table = open_rows(path, "y", ["who"])
+    (piece,), _ = look_over(table, Local(), "y", ["who"], iter)
+    path.write_text("who,y\n1,0.5\nSECRET777,0.25\n")
+    schema = pa.schema([("user", pa.int64()), ("place", pa.int64())])
+    shuffle = Permutation.draw(2, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="rows must be the same from first to last") as refusal:
+        list(release_layout._users(piece, shuffle, "who", schema))
+    shown = "".join(traceback.format_exception(refusal.value))
+    assert "SECRET777" not in shown + str(refusal.value.__context__)
+
+
 def options(tmp_path, **changes):
     asked = {"response": "y", "epsilon": 1.0, "bounds": (-1, 1), "bag_size": 5, "budget": 3}
     return asked | {"ledger": tmp_path / "ledger.db", "out": tmp_path / "out"} | changes
@@ -496,12 +558,29 @@ def test_a_file_is_taken_once(tmp_path, how):
 
 @pytest.mark.parametrize(
     "kind",
-    [pa.timestamp("ns", "UTC"), pa.duration("us"), pa.float16(), pa.time64("ns")],
+    [
+        pa.timestamp("ns", "UTC"),
+        pa.duration("us"),
+        pa.float16(),
+        pa.time64("ns"),
+        pa.decimal32(5, 2),
+        pa.decimal64(12, 2),
+        pa.decimal256(40, 2),
+        pa.uuid(),
+    ],
     ids=str,
 )
 def test_ids_that_an_engine_would_blur_are_refused(tmp_path, kind):
-    values = pa.array([1, 2, 3, 4]).cast(pa.float64() if kind == pa.float16() else pa.int64())
-    table = pa.table({"g": values.cast(kind), "x": [1.0, 2, 3, 4], "y": [0.1, 0.2, 0.3, 0.4]})
+    if kind == pa.uuid():
+        values = pa.ExtensionArray.from_storage(
+            kind, pa.array([b"0123456789abcdef"] * 4, pa.binary(16))
+        )
+    else:
+        values = pa.array([1.0, 2.0, 3.0, 4.0] if kind == pa.float16() else [1, 2, 3, 4])
+        values = (values.cast(pa.decimal128(25)) if pa.types.is_decimal(kind) else values).cast(
+            kind
+        )
+    table = pa.table({"g": values, "x": [1.0, 2, 3, 4], "y": [0.1, 0.2, 0.3, 0.4]})
     for change in ({"bags": "g", "bag_size": None}, {"user": "g"}):
         with pytest.raises(ValueError, match="ids must be numbers, text, dates or times"):
             release(table, **options(tmp_path, **change))
@@ -596,6 +675,37 @@ def test_nested_columns_of_a_learner_s_table_are_left_alone(tmp_path):
     table = pa.table({"x": [1.0, 2.0], "l": [[1], [2]], "b": [0, 1], "y": [1.0, 2.0]})
     pq.write_table(table, tmp_path / "t.parquet")
     assert BagTable(tmp_path / "t.parquet", "y", "b").columns == ["x", "b"]
+    with pytest.raises(ValueError, match="response must be a column of numbers beside the bags"):
+        BagTable(tmp_path / "t.parquet", "l", "b")
+    with pytest.raises(ValueError, match=r"ids must be numbers, .* got list.* in column 'l'"):
+        BagTable(tmp_path / "t.parquet", "y", "l")
+
+
+@pytest.mark.parametrize("gap", [np.nan, None])
+@pytest.mark.parametrize("categories", [False, True])
+def test_a_bag_that_is_no_number_is_missing(tmp_path, gap, categories):
+    bags = pa.array([1.5, gap, 2.5, 2.5])
+    bags = bags.dictionary_encode() if categories else bags
+    pq.write_table(
+        pa.table({"x": [1.0, 2, 3, 4], "b": bags, "y": [1.0] * 4}), tmp_path / "t.parquet"
+    )
+    with pytest.raises(ValueError, match="column 'b' must be a bag in every row; got missing"):
+        BagTable(tmp_path / "t.parquet", "y", "b")
+
+
+def test_what_duckdb_cannot_do_is_not_called_a_change(tmp_path):
+    """Only a task of ours that fails tells of one."""
+    schema = pa.schema([("key0", pa.int64()), ("steps", pa.int64())])
+
+    class Broken(Local):
+        def collect(self, expression):
+            expression.get_backend().con.execute("DROP VIEW pieces")
+            return super().collect(expression)
+
+    with pytest.raises(
+        ValueError, match="bags must be of a type that DuckDB can group; got others"
+    ):
+        Broken().totals(lambda _: [], [], schema, ["key0"], steps_sum="sum")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 import io
 import json
 import os
+import pickle
 import shutil
 import types
 import zipfile
 from contextlib import nullcontext
+from dataclasses import astuple
 
 import numpy as np
 import pandas as pd
@@ -26,6 +28,7 @@ from bagwise import (
 )
 from bagwise._disk import appearing_file
 from bagwise.engines import cluster as write_module
+from bagwise.engines.local import Local
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
 from bagwise.release import release
 from bagwise.tables import open_table
@@ -277,7 +280,9 @@ def test_fit_predict_and_evaluate(shell, place):
     assert told["rho_source"] == "gcv"
     # σ = 1; the noise of the release is told apart.
     assert 0.8 < told["row_rmse_estimate"] < 1.2
-    assert told["row_rmse_with_noise"] > told["row_rmse_estimate"] + 0.05
+    noise = told["row_rmse_with_noise"] ** 2 - told["row_rmse_estimate"] ** 2
+    # Laplace noise of scale 24 / (20 · 5) on means of 5 rows.
+    assert noise == pytest.approx(5 * 2 * 0.24**2, rel=1e-4)
     assert shell("predict other @/rows.parquet --out p.csv --keep y")[1] == "3,000 rows: p.csv\n"
     assert pd.read_csv("p.csv").columns.tolist() == ["y", "prediction"]
     shutil.copy(place / "rows.csv", "more.csv")
@@ -404,6 +409,46 @@ def test_sums_are_about_the_mean_and_not_about_a_guess_at_it():
     expected = AggregateStatistics.from_rows(X[:], bags.expand(responses), bags)
     for name in ("between", "within", "cross", "mean"):
         np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+
+
+class Narrow(Local):
+    """An engine from whose tasks little comes back, however many bags there are."""
+
+    def map(self, task, items):
+        for found in super().map(task, items):
+            assert len(pickle.dumps(found)) < 1000
+            yield found
+
+
+def test_an_engine_groups_what_is_scored_by_bag(place, tmp_path):
+    rows = table().assign(bag=lambda t: np.arange(len(t)) % 1500)
+    rows.to_parquet(tmp_path / "t.parquet", row_group_size=700)
+    model, source = AggregateLinearRegression.load(place / "model-rows"), tmp_path / "t.parquet"
+    found, local = (
+        evaluate_table(model, open_table(source), "y", "bag", engine=engine)
+        for engine in (Narrow(), None)
+    )
+    assert found["bags"].n == 1500
+    for level in ("rows", "bags"):
+        np.testing.assert_allclose(astuple(found[level]), astuple(local[level]), rtol=1e-9)
+    for gap in (np.nan, None):
+        rows["bag"] = pd.Series([gap, *np.arange(2999.0)])
+        rows.to_parquet(source)
+        for engine in (Narrow(), None):
+            with pytest.raises(ValueError, match="bags must be"):
+                evaluate_table(model, open_table(source), "y", "bag", engine=engine)
+
+
+def test_scores_of_a_table_in_pieces_are_those_of_the_whole(place, tmp_path, monkeypatch):
+    """Sorted by response, so that each piece is about a mean of its own."""
+    monkeypatch.setattr(tables, "BATCH", 700)
+    rows = table().sort_values("y")
+    rows.to_parquet(tmp_path / "t.parquet", row_group_size=700)
+    source = open_table(tmp_path / "t.parquet")
+    assert len(source.pieces()) == 5
+    model = AggregateLinearRegression.load(place / "model-rows")
+    found = evaluate_table(model, source, "y")["rows"]
+    assert found.r2 == pytest.approx(r2_score(rows["y"], model.predict(rows)), rel=1e-9)
 
 
 def test_scores_of_responses_far_from_zero_lose_no_digits(place, tmp_path):

@@ -737,6 +737,9 @@ def test_a_second_call_with_the_same_out_costs_nothing(go, tmp_path):
 def test_sums_that_would_overflow_are_refused_before_a_charge(go, tmp_path):
     with pytest.raises(ValueError, match="bags must be small enough to sum exactly"):
         go(table(3000), bounds=(2.0**40, 2.0**40 + 1), step=2.0**-11, bag_size=3000)
+    # Bags that are named are known to be large only once they are summed.
+    with pytest.raises(ValueError, match="bags must be small enough to sum exactly"):
+        go(table(3000).assign(g=1), bounds=(2.0**40, 2.0**40 + 1), step=2.0**-11, bags="g")
     assert spent(tmp_path) == 0
 
 

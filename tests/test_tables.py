@@ -47,6 +47,20 @@ def test_files_folders_and_globs_are_read_in_the_order_of_names(folder, name, mo
     assert values(str(folder / name)) == list(range(15))
 
 
+def test_small_row_groups_are_read_together(folder, monkeypatch):
+    """So that what is done once a piece is not done a thousand times for a few rows."""
+    pq.write_table(part(0, 100), folder / "small.parquet", row_group_size=7)
+    monkeypatch.setattr(tables, "BATCH", 20)
+    pieces = open_table(folder / "small.parquet").pieces()
+    assert [piece.groups for piece in pieces[:2]] == [(0, 1), (2, 3)]
+    assert [piece.n_rows for piece in pieces] == [14] * 6 + [16]
+    assert [v for p in pieces for b in p.batches(["x"]) for v in b["x"].to_pylist()] == [
+        *range(100)
+    ]
+    monkeypatch.setattr(tables, "BATCH", 3)
+    assert len(open_table(folder / "small.parquet").pieces()) == 15
+
+
 def test_a_list_is_read_in_its_own_order(folder):
     paths = [folder / "part-1.csv", folder / "part-0.csv"]
     assert values(paths) == [5, 6, 7, 8, 9, 0, 1, 2, 3, 4]

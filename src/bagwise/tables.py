@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from glob import glob
 from itertools import accumulate, islice
 from os import PathLike
@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 
 from bagwise import _check
 
-# Rows of a batch, unless a file's own pieces are smaller.
-BATCH = 2**17
+# Rows and bytes of a batch, unless a file's own pieces are smaller.
+BATCH, BATCH_BYTES = 2**17, 2**24
 ENDINGS = {".csv": "csv", ".parquet": "parquet"}
 
 
@@ -40,15 +40,15 @@ def _readable(source: str) -> Iterator[None]:
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Rows that one worker reads: a row group of a file, a CSV file, or a table in memory.
+    """Rows that one worker reads: row groups of a file, a CSV file, or a table in memory.
 
     Attributes
     ----------
     data : path, Arrow table, or Arrow buffer of CSV
     schema : Arrow schema
         Of the whole table.
-    group : int or None
-        The row group of a Parquet file.
+    groups : tuple of int
+        The row groups of a Parquet file, next to each other.
     n_rows : int or None
         None for CSV, which must be read to be counted.
     first : int
@@ -57,14 +57,14 @@ class Piece:
 
     data: Path | pa.Table | pa.Buffer
     schema: pa.Schema
-    group: int | None = None
+    groups: tuple[int, ...] = ()
     n_rows: int | None = None
     first: int = 0
 
     @property
     def is_csv(self) -> bool:
         """Whether this is a CSV file, which cannot be cut."""
-        return self.group is None and not isinstance(self.data, pa.Table)
+        return not self.groups and not isinstance(self.data, pa.Table)
 
     @property
     def name(self) -> str:
@@ -86,8 +86,15 @@ class Piece:
                 with _open_csv(self.data, types) as reader:
                     yield from map(_missing_text, reader)
                 return
-            with pq.ParquetFile(self.data, metadata=footer(self.data)) as file:
-                for batch in file.iter_batches(BATCH, [self.group], names, use_threads=False):
+            options = {"metadata": footer(self.data), "pre_buffer": False, "buffer_size": 2**20}
+            with pq.ParquetFile(self.data, **options) as file:
+                read = partial(
+                    file.iter_batches, row_groups=self.groups, columns=names, use_threads=False
+                )
+                width = _fixed_width(self.schema.field(name).type for name in names)
+                if width is None:
+                    width = max(map(_width, islice(read(1000), 1)), default=1)
+                for batch in read(max(1, min(BATCH, BATCH_BYTES // width))):
                     yield batch.select(names)
 
 
@@ -134,9 +141,9 @@ class Table:
         if self.is_csv:
             return [Piece(one, self.schema) for one in self.files or [self._data]]
         return [
-            Piece(file, self.schema, i, footer(file).row_group(i).num_rows)
+            Piece(file, self.schema, groups, n_rows)
             for file in self.files
-            for i in range(footer(file).num_row_groups)
+            for groups, n_rows in _runs(footer(file))
         ]
 
     @property
@@ -287,6 +294,47 @@ def footer(path: Path) -> pq.FileMetaData:
     """Where a Parquet file keeps what; it grows with the file, so it is read once."""
     state = path.stat()
     return _footer_at(path, state.st_size, state.st_mtime_ns)
+
+
+def _runs(found: pq.FileMetaData) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Row groups that together are a batch at most, or one that is larger; and their rows.
+
+    What is done once a piece would cost more than the rows of a tiny one.
+    """
+    run: tuple[int, ...] = ()
+    held = 0
+    for i in range(found.num_row_groups):
+        rows = found.row_group(i).num_rows
+        if run and held + rows > BATCH:
+            yield run, held
+            run, held = (), 0
+        run, held = (*run, i), held + rows
+    if run:
+        yield run, held
+
+
+def widths(pieces: Sequence[Piece], columns: Sequence[str]) -> Iterator[int]:
+    """Bytes that a row takes in memory, about; where there is text, in a few of the pieces."""
+    width = _fixed_width(pieces[0].schema.field(name).type for name in columns)
+    if width is not None:
+        yield width
+        return
+    for piece in pieces[:: -(-len(pieces) // 4)]:
+        yield from map(_width, islice(piece.batches(columns), 1))
+
+
+def _fixed_width(kinds: Iterable[pa.DataType]) -> int | None:
+    """Bytes of a row of these types; None where that depends on the row."""
+    try:
+        return sum(max(1, int(kind.bit_width) // 8) for kind in kinds)
+    except ValueError:
+        return None
+
+
+def _width(batch: pa.RecordBatch) -> int:
+    """Bytes of a row in a batch, without dictionaries."""
+    size = sum(int(plain(values).nbytes) for values in batch.columns)
+    return 1 + size // max(1, int(batch.num_rows))
 
 
 def numbered(pieces: Sequence[Piece], counts: Sequence[int]) -> list[Piece]:

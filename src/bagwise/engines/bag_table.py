@@ -13,6 +13,7 @@ from weakref import finalize
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bagwise import _check
@@ -78,7 +79,8 @@ class BagTable:
         table = open_table(source, ids=names)
         table.need([response], "response")
         table.need(names, "bags")
-        if response in names or not is_number(plain_type(table.schema.field(response).type)):
+        kind = table.schema.field(response).type
+        if response in names or pa.types.is_nested(kind) or not is_number(plain_type(kind)):
             got = f"{response!r}"
             _check.refuse("response", "a column of numbers beside the bags", got, "Name another")
         #: columns that can be features
@@ -116,7 +118,7 @@ class BagTable:
         place = Path(mkdtemp(prefix="bagwise-", dir=folder))
         finalize(self, shutil.rmtree, place, ignore_errors=True)
         self._schema = pa.schema([table.schema.field(name) for name in self.columns])
-        clustering = Clustering.of(layout, self._schema, place)
+        clustering = Clustering.of(layout, self._schema, place, pieces)
         clustering.check(engine.cluster(clustering, pieces, progress))
         self._groups = find_groups(place, layout.ids, self.sizes, self.means)
 
@@ -157,7 +159,9 @@ def _count(piece: Piece, names: list[str], response: str) -> int:
     count = 0
     for batch in piece.batches(list(dict.fromkeys([*names, response]))):
         for name in names:
-            if batch[name].null_count:
+            values = plain(batch[name])
+            nan = pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py()
+            if values.null_count or nan:
                 got = "missing ones"
                 _check.refuse(f"column {name!r}", "a bag in every row", got, "Name those rows")
         if not np.isfinite(_floats(batch[response])).all():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from bagwise import _check
 from bagwise.engines.layout import Layout, refuse_changed
 from bagwise.row_groups import ROWS, part_name
-from bagwise.tables import Piece, plain_type
+from bagwise.tables import Piece, plain_type, widths
 
 Integers: TypeAlias = NDArray[np.int64]
 Item = TypeVar("Item")
-# Rows of a row group, unless a bag is larger: what a reader holds at once.
-GROUP = 2**17
+# Rows and bytes of a row group, unless a bag is larger: what a reader holds at once.
+GROUP, GROUP_BYTES = 2**17, 2**25
 # Rows and bytes of a part, which a worker holds at once; and the most parts.
-PART, PART_BYTES, MOST_PARTS = 2**20, 2**27, 4096
+PART, PART_BYTES, MOST_PARTS = 2**20, 2**26, 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,17 +55,20 @@ class Clustering:
     group: int
 
     @classmethod
-    def of(cls, layout: Layout, schema: pa.Schema, folder: Path) -> Clustering:
+    def of(
+        cls, layout: Layout, schema: pa.Schema, folder: Path, pieces: Sequence[Piece]
+    ) -> Clustering:
         """Parts that a worker can hold."""
         flat = pa.schema([(field.name, plain_type(field.type)) for field in schema])
-        width = sum(_width(field.type) for field in flat) + 16
-        rows = max(layout.n_rows // MOST_PARTS, min(PART, PART_BYTES // width), GROUP)
+        width = max(quietly(widths(pieces, flat.names))) + 16
+        group = max(1, min(GROUP, GROUP_BYTES // width))
+        rows = max(layout.n_rows // MOST_PARTS, min(PART, PART_BYTES // width), group)
         ends = np.cumsum(layout.sizes)
         part = (ends - layout.sizes) // rows
         starts = np.flatnonzero(np.diff(part, prepend=-1))
         if len(starts) > 1:
             (folder / ROWS).mkdir()
-        return cls(layout, flat, folder, starts, GROUP)
+        return cls(layout, flat, folder, starts, group)
 
     @property
     def parts(self) -> range:
@@ -164,11 +167,3 @@ def _read_streams(streams: Iterable[pa.Buffer]) -> Iterator[pa.Table]:
         source = pa.BufferReader(stream)
         while source.tell() < source.size():
             yield pa.ipc.open_stream(source).read_all()
-
-
-def _width(kind: pa.DataType) -> int:
-    """Bytes a value, about."""
-    try:
-        return max(1, int(kind.bit_width) // 8)
-    except ValueError:
-        return 32

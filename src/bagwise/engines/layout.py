@@ -30,6 +30,8 @@ ODD = r"^\s*(\+|-?0[0-9xX])"
 LONG = ODD + r"|^\s*-?[0-9]{16}"
 # Up to this many numbers a permutation is a list; past it, rounds of a cipher.
 SHORT, ROUNDS = 2**16, 8
+# Bytes of rows that are held at once.
+AT_ONCE = 2**25
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,11 +219,14 @@ def check_ids(table: Table, names: Sequence[str], run: Run) -> None:
     ``run`` is the engine's map: CSV files are read for this, where ids in them look like numbers.
     """
     for name in names:
-        kind = plain_type(table.schema.field(name).type)
-        narrow = kind in (pa.float16(), pa.time64("ns")) or pa.types.is_decimal256(kind)
+        kind = table.schema.field(name).type
+        kind = kind if pa.types.is_nested(kind) else plain_type(kind)
+        narrow = kind in (pa.float16(), pa.time64("ns")) or pa.types.is_decimal(kind)
+        narrow = narrow and not pa.types.is_decimal128(kind)
         zoned = pa.types.is_timestamp(kind) and kind.unit == "ns" and kind.tz is not None
+        strange = isinstance(kind, pa.BaseExtensionType) or pa.types.is_nested(kind)
         others = (pa.types.is_duration, pa.types.is_interval, pa.types.is_null)
-        if narrow or zoned or any(test(kind) for test in others):
+        if narrow or zoned or strange or any(test(kind) for test in others):
             got = f"{kind} in column {name!r}"
             _check.refuse("ids", "numbers, text, dates or times", got, "Turn it into text")
     numbers = [name for name in names if is_number(plain_type(table.schema.field(name).type))]
@@ -257,20 +262,20 @@ def placed(
 ) -> Iterator[tuple[pa.Table, Integers]]:
     """Rows of a piece that take part, and their places in the shuffled table; ``most`` at once.
 
-    Without a shuffle, places are those in the table.
+    Fewer where rows are wide. Without a shuffle, places are those in the table.
     """
     waiting: list[pa.RecordBatch] = []
-    first, held = piece.first, 0
+    first, held, size = piece.first, 0, 0
 
     def give() -> tuple[pa.Table, Integers]:
-        nonlocal first, held
+        nonlocal first, held, size
         batches = pa.Table.from_batches(waiting)
         table = pa.table([plain(values) for values in batches.columns], batches.column_names)
         if piece.n_rows is not None and first + held > piece.first + piece.n_rows:
             refuse_changed()
         places = np.arange(first, first + held)
         places = places if shuffle is None else shuffle(places)
-        first, held = first + held, 0
+        first, held, size = first + held, 0, 0
         waiting.clear()
         if kept is None:
             return table, places
@@ -279,8 +284,8 @@ def placed(
 
     for batch in piece.batches(columns):
         waiting.append(batch)
-        held += batch.num_rows
-        if held >= most:
+        held, size = held + batch.num_rows, size + batch.nbytes
+        if held >= most or size >= AT_ONCE:
             yield give()
     if held:
         yield give()

@@ -141,7 +141,9 @@ def _collect(expression: Any) -> Iterator[pa.Table]:
     except (duckdb.Error, RuntimeError) as error:
         if "interrupt" in str(error).lower():
             raise KeyboardInterrupt from None
-        rule = ""
+        # A task of ours that fails reads what was readable a moment ago.
+        rule = "" if "Python exception" in str(error) else "of a type that DuckDB can group"
     if not rule:
         refuse_changed()
-    _check.refuse("bags", rule, "others", "Take a larger step, or larger bags")
+    remedy = "Take a larger step, or larger bags; or turn ids into text"
+    _check.refuse("bags", rule, "others", remedy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,10 @@ from bagwise._progress import Progress, silent
 from bagwise.bags import Bags
 from bagwise.encoding import Encoder
 from bagwise.engines.engine import Engine
+from bagwise.engines.layout import ids
 from bagwise.released import Release
 from bagwise.statistics import BLOCK
-from bagwise.tables import Piece, Table, is_number
+from bagwise.tables import Piece, Table, is_number, plain, plain_type
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
@@ -228,6 +229,36 @@ def _tally(
     return found
 
 
+def _scored(
+    piece: Piece,
+    model: Any,
+    columns: list[str],
+    response: str,
+    bags: str,
+    unknown: str,
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """A task: the bag, the response and the prediction of each row."""
+    for batch in piece.batches(columns):
+        if batch.num_rows:
+            table = pa.Table.from_batches([batch])
+            y = _responses(table[response], response)
+            predictions = _predictions(model, encoder_of(model), table, unknown)
+            yield pa.record_batch([ids(plain(batch[bags])), y, predictions], schema=schema)
+
+
+def _sum_bags(
+    engine: Engine, task: Any, pieces: Sequence[Piece], kind: pa.DataType, progress: Progress
+) -> list[FloatArray]:
+    """Sizes and sums of bags by the engine's group-by: what comes back is a line a bag."""
+    schema = pa.schema([("bag", kind), ("y", pa.float64()), ("prediction", pa.float64())])
+    ways = {"y_sum": "sum", "prediction_sum": "sum"}
+    found = engine.totals(partial(task, schema=schema), pieces, schema, ["bag"], progress, **ways)
+    # Refuses one that is missing.
+    Bags(found["bag"])
+    return [found[name].to_numpy().astype(np.float64) for name in ("size", *ways)]
+
+
 def evaluate_table(
     model: Any,
     table: Table,
@@ -244,10 +275,10 @@ def evaluate_table(
     table.need(list(encoder_of(model).columns), "features")
     columns = list(dict.fromkeys([*encoder_of(model).columns, *extra]))
     total = _Tally()
+    asked = {"model": model, "columns": columns, "response": response, "unknown": unknown}
+    by_engine = engine if table.files and bags is not None else None
     if table.files:
-        task = partial(
-            _tally, model=model, columns=columns, response=response, bags=bags, unknown=unknown
-        )
+        task = partial(_tally, bags=bags if by_engine is None else None, **asked)
         work = on_threads if engine is None else engine.map
         for found in work(task, table.pieces(), progress):
             total.rows = total.rows + found.rows
@@ -260,7 +291,12 @@ def evaluate_table(
         _check.refuse("the table", "of at least one row", "none", "Check the files")
     scores = {"rows": rows.scores()}
     if bags is not None:
-        sizes, y, predictions = np.array(list(of_bags.values())).T
+        if by_engine is not None:
+            kind = plain_type(table.schema.field(bags).type)
+            scored = partial(_scored, bags=bags, **asked)
+            sizes, y, predictions = _sum_bags(by_engine, scored, table.pieces(), kind, progress)
+        else:
+            sizes, y, predictions = np.array(list(of_bags.values())).T
         means = _Sums()
         means.add(y / sizes, predictions / sizes, sizes)
         scores["bags"] = means.scores()
@@ -274,12 +310,16 @@ def evaluate_release(
     _check.choice("unknown", unknown, ("refuse", "ignore"))
     encoder, means = encoder_of(model), _Sums()
     if release.statement.features == "means":
+        if not hasattr(model, "coef_"):
+            got = "a network, and means of features"
+            remedy = "Ask for a Release with rows"
+            _check.refuse("the model", "linear for a Release without rows", got, remedy)
         # A linear model predicts the mean of a bag from the mean of its features.
         table, y, _ = release.training_set()
         means.add(y, _predictions(model, encoder, table, unknown), release.sizes)
         return {"bags": means.scores()}
-    for table, y, ids in progress(release.batches()):
-        groups = Bags(ids)
+    for table, y, of_row in progress(release.batches()):
+        groups = Bags(of_row)
         predictions = _predictions(model, encoder, table, unknown)
         means.add(groups.mean(y), groups.mean(predictions), groups.sizes)
     return {"bags": means.scores()}

@@ -194,7 +194,7 @@ def release(
             clustered.mkdir(exist_ok=True)
             schema = pa.schema([table.schema.field(name) for name in chosen])
             shown = progress("Putting rows together")
-            clustering = Clustering.of(layout, schema, clustered)
+            clustering = Clustering.of(layout, schema, clustered, pieces)
             clustering.check(engine.cluster(clustering, pieces, shown))
         if features == "means":
             write_bag_features(place, clustered, chosen, layout, engine)
