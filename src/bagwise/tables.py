@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from bagwise import _check
+from bagwise._parallel import stoppable
 
 # Rows of a batch, unless a file's own pieces are smaller.
 BATCH = 2**17
@@ -66,6 +67,7 @@ class Piece:
         """Whether this is a CSV file, which cannot be cut."""
         return self.group is None and isinstance(self.data, Path)
 
+    @stoppable
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows with these columns, in order."""
         names = list(columns)
