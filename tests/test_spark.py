@@ -23,6 +23,7 @@ import pytest
 
 from bagwise import AggregateLinearRegression, BagTable, Release
 from bagwise.engines import cluster as cluster_module
+from bagwise.engines import spark as spark_module
 from bagwise.engines.cluster import Clustering
 from bagwise.engines.layout import Permutation
 from bagwise.engines.spark import Spark, connect
@@ -508,6 +509,37 @@ def test_a_silent_master_and_a_strange_name_are_told():
         connect("spark://127.0.0.1:1")
     with pytest.raises(ValueError, match="engine must be local, spark or spark://host:port"):
         connect("yarn")
+
+
+def test_every_master_of_several_is_tried():
+    """The one that leads may be any of them."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        masters = f"spark://127.0.0.1:1,127.0.0.1:{port}"
+        hosts = spark_module._hosts(masters)
+        assert hosts == [("127.0.0.1", 1), ("127.0.0.1", port)]
+        spark_module._refuse_silent(masters, hosts)
+    with pytest.raises(ValueError, match=r"a Spark master that answers; got .*:1,127"):
+        connect("spark://127.0.0.1:1,127.0.0.1:2")
+    with pytest.raises(ValueError, match="engine must be spark://host:port; got"):
+        connect("spark://127.0.0.1:seven")
+
+
+def test_spark_without_java_is_one_sentence(files, tmp_path):
+    code = "from bagwise.cli import main; main()"
+    words = ["release", str(files), "--response", "y", "--bag-size", "9", "--epsilon", "inf"]
+    words += ["--bounds", "-2", "2", "--out", str(tmp_path / "x"), "--engine", "spark"]
+    run = subprocess.run(
+        [sys.executable, "-c", code, *words],
+        env=os.environ | {"JAVA_HOME": "/nonexistent"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert "engine must be where Spark starts; got 'local[*]', where it did not" in run.stderr
+    assert "Traceback" not in run.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_spark_that_is_not_installed_is_one_sentence(monkeypatch):

@@ -19,6 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from bagwise import _check
+from bagwise._parallel import stoppable
 
 # Rows and bytes of a batch, unless a file's own pieces are smaller.
 BATCH, BATCH_BYTES = 2**17, 2**24
@@ -73,6 +74,7 @@ class Piece:
             return "the table"
         return str(self.data) if isinstance(self.data, Path) else "standard input"
 
+    @stoppable
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Rows with these columns, in order."""
         names = list(columns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -104,6 +105,13 @@ class Local(Engine):
             stream = pa.RecordBatchReader.from_batches(schema, _flow(task, pieces, progress))
             con.con.register("pieces", stream)
             yield from _collect(ask(con.table("pieces")))
+        except BaseException:
+            # Closing waits for DuckDB's threads with Python's lock held, which they may need to
+            # read the stream; another query waits for them without.
+            con.con.interrupt()
+            with suppress(need("duckdb", "engines").Error):
+                con.con.execute("SELECT 1")
+            raise
         finally:
             con.disconnect()
 

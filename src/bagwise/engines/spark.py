@@ -43,16 +43,21 @@ RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def connect(master: str = "local[*]") -> Any:
-    """A Spark session: on this machine, or on the cluster at ``spark://host:port``."""
+    """A Spark session: on this machine, or on the cluster at ``spark://host:port``.
+
+    Several masters, of which one leads, have commas between: ``spark://host:port,host:port``.
+    """
     sql = need("pyspark.sql", "spark")
+    hosts = []
     if master.startswith("spark://"):
-        _refuse_silent(master)
+        hosts = _hosts(master)
+        _refuse_silent(master, hosts)
     elif not master.startswith("local"):
         got = f"{master!r}"
         _check.refuse("engine", "local, spark or spark://host:port", got, "Check the spelling")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = sql.SparkSession.builder.master(master).appName("bagwise")
-    if urlsplit(master).hostname in (None, "localhost", "127.0.0.1"):
+    if {host for host, _ in hosts} <= {"localhost", "127.0.0.1"}:
         # Everything is on this machine, whose own name need not lead anywhere.
         for name in ("spark.driver.host", "spark.driver.bindAddress"):
             builder = builder.config(name, "127.0.0.1")
@@ -60,7 +65,15 @@ def connect(master: str = "local[*]") -> Any:
     builder = builder.config(ENCRYPTED, "true")
     # One bar is enough.
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    return builder.config("spark.ui.enabled", "false").getOrCreate()
+    builder = builder.config("spark.ui.enabled", "false")
+    errors = need("pyspark.errors", "spark"), need("py4j.protocol", "spark")
+    try:
+        return builder.getOrCreate()
+    except (errors[0].PySparkException, errors[1].Py4JError, OSError):
+        pass
+    got = f"{master!r}, where it did not start"
+    remedy = "It needs Java 17, in JAVA_HOME or on the path, and a master of Spark 4.0"
+    _check.refuse("engine", "where Spark starts", got, remedy)
 
 
 class Spark(Engine):
@@ -294,11 +307,23 @@ def _known_type(field: pa.Field) -> pa.DataType:
     _check.refuse("ids", "whole numbers, text or dates, on Spark", str(kind), remedy)
 
 
-def _refuse_silent(master: str) -> None:
-    """Refuse a master that does not answer, which Spark itself would wait for long."""
-    place = urlsplit(master)
+def _hosts(master: str) -> list[tuple[str, int]]:
+    """Hosts and ports of the masters."""
     try:
-        socket.create_connection((place.hostname or "", place.port or 7077), PATIENCE).close()
-    except (OSError, ValueError) as error:
-        got = f"{master!r}, which does not ({error})"
-        _check.refuse("engine", "a Spark master that answers", got, "Start it, or check the port")
+        places = [urlsplit(f"//{one}") for one in master.removeprefix("spark://").split(",")]
+        return [(place.hostname or "", place.port or 7077) for place in places]
+    except ValueError:
+        pass
+    _check.refuse("engine", "spark://host:port", f"{master!r}", "Check the port")
+
+
+def _refuse_silent(master: str, hosts: list[tuple[str, int]]) -> None:
+    """Refuse masters of which none answers, which Spark itself would wait for long."""
+    reasons = []
+    for place in hosts:
+        try:
+            return socket.create_connection(place, PATIENCE).close()
+        except OSError as error:
+            reasons.append(str(error))
+    got = f"{master!r}, which does not ({reasons[0]})"
+    _check.refuse("engine", "a Spark master that answers", got, "Start it, or check the port")

@@ -1,0 +1,129 @@
+"""Ctrl-C and SIGTERM in the middle of a pass: a clean exit, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bagwise import AggregateLinearRegression
+
+# A command over a CSV file whose so-and-so-many-th pass never comes to its end.
+CHILD = textwrap.dedent(
+    """
+    import sys, types
+    import pyarrow.dataset as ds
+    from bagwise import cli, tables
+
+    passes = int(sys.argv.pop(1))
+
+    class Endless:
+        def __init__(self, data):
+            self.data, self.schema = data, data.schema
+
+        def to_batches(self, **options):
+            global passes
+            passes -= 1
+            mine = passes
+            for batch in self.data.to_batches(**options):
+                yield batch
+            if mine < 0:
+                print("at work", flush=True)
+                while True:
+                    yield batch.slice(0, 0)
+
+    class Datasets(types.SimpleNamespace):
+        def dataset(self, *words, **options):
+            return Endless(ds.dataset(*words, **options))
+
+    tables.ds = Datasets(Dataset=ds.Dataset, CsvFileFormat=ds.CsvFileFormat)
+    cli.main()
+    """
+)
+# The same with a group-by that never ends.
+GROUPING = textwrap.dedent(
+    """
+    from bagwise import cli
+    from bagwise.engines import bag_table
+
+    def endless(piece, **options):
+        found = list(means(piece, **options))
+        print("at work", flush=True)
+        while True:
+            yield from found
+
+    means, bag_table._means = bag_table._means, endless
+    cli.main()
+    """
+)
+RELEASE = (
+    "release rows.csv --response y --bag-size 5 --epsilon 1 --bounds 0 1 --budget 3 --out new/x "
+    "--ledger books/ledger.db"
+)
+FIT = "fit rows.csv --response y --bags town --out new/x"
+PREDICT = "predict model rows.csv --out new/x.parquet"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"u": rng.normal(size=100), "town": np.repeat(np.arange(10), 10)})
+    rows["y"] = rows["town"] / 10
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    AggregateLinearRegression(rho=1.0).fit(rows[["u"]], rows["y"]).save(tmp_path / "model")
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "books").mkdir()
+    return tmp_path
+
+
+def start(folder, code, *words):
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder / "tmp")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def check(folder, child, number):
+    """It ends by itself, says nothing, and leaves only what was there."""
+    child.send_signal(number)
+    try:
+        _, said = child.communicate(timeout=60)
+    finally:
+        child.kill()
+    assert child.returncode == 128 + number, said
+    assert "Traceback" not in said
+    assert os.listdir(folder / "tmp") == []
+    assert {path.name for path in folder.iterdir()} - {"new"} == {
+        "rows.csv",
+        "model",
+        "tmp",
+        "books",
+    }
+    assert not list(folder.glob("new/*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("line", "passes"),
+    [(RELEASE, 0), (RELEASE, 2), (RELEASE, 3), (FIT, 0), (FIT, 2), (PREDICT, 0)],
+)
+def test_an_interrupted_command_ends_at_once_and_leaves_nothing(folder, line, passes, number):
+    """While it looks, sums and puts rows together: in threads and in loops."""
+    child = start(folder, CHILD, str(passes), *line.split())
+    assert child.stdout.readline() == "at work\n", child.stderr.read()
+    check(folder, child, number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_group_by_ends_at_once_and_leaves_nothing(folder, number):
+    child = start(folder, GROUPING, *FIT.split())
+    assert child.stdout.readline() == "at work\n", child.stderr.read()
+    check(folder, child, number)
