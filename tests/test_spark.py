@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise import AggregateLinearRegression, BagTable, Release
+from bagwise.cli import learn
 from bagwise.engines import cluster as cluster_module
 from bagwise.engines import spark as spark_module
 from bagwise.engines.cluster import Clustering
@@ -523,6 +524,34 @@ def test_the_command_runs_on_spark(released, tmp_path):
     loaded = AggregateLinearRegression.load(tmp_path / "m")
     local = AggregateLinearRegression(rho="gcv").fit(released)
     np.testing.assert_allclose(loaded.coef_, local.coef_, rtol=1e-9)
+
+
+def test_a_fit_of_a_table_keeps_its_rows_beside_the_model(files, cluster, tmp_path, monkeypatch):
+    """Where workers can write, and only as long as it takes."""
+    frame = pq.read_table(files).to_pandas()
+    frame["y"] = frame.groupby("day")["y"].transform("mean")
+    frame.to_parquet(tmp_path / "in.parquet", row_group_size=5000)
+    places = []
+
+    class Watched(Spark):
+        def cluster(self, clustering, *rest):
+            places.append(clustering.folder)
+            super().cluster(clustering, *rest)
+
+    monkeypatch.setattr("bagwise.engines.open_engine", lambda _: Watched(cluster[1]))
+    learn.fit_command(
+        [str(tmp_path / "in.parquet")],
+        tmp_path / "new" / "m",
+        response="y",
+        bags="day",
+        features="u,town",
+        engine="spark://…",
+    )
+    (place,) = places
+    assert place.is_relative_to(tmp_path)
+    assert place.relative_to(tmp_path).parts[0].startswith(".m.")
+    assert sorted(os.listdir(tmp_path)) == ["in.parquet", "new"]
+    assert os.listdir(tmp_path / "new") == ["m"]
 
 
 def test_the_curator_s_command_runs_on_spark(files, tmp_path):
