@@ -406,6 +406,19 @@ def test_a_table_from_the_command_line(tmp_path, command):
     assert command("fit", *words[:5])[0] == 2
 
 
+def test_a_table_of_several_files_or_on_standard_input(tmp_path, command, monkeypatch):
+    """As a shell expands a glob, or a pipe brings them."""
+    frame = learner_table(tmp_path / "in")
+    options = ["--response", "y", "--bags", "bag", "--out"]
+    files = [str(tmp_path / "in" / f"{i}.parquet") for i in range(3)]
+    assert "4,000 rows" in command("fit", *files, *options, str(tmp_path / "m"))[1]
+    text = frame.to_csv(index=False).encode()
+    monkeypatch.setattr("sys.stdin", types.SimpleNamespace(buffer=io.BytesIO(text)))
+    assert "4,000 rows" in command("fit", "-", *options, str(tmp_path / "n"))[1]
+    one, other = (AggregateLinearRegression.load(tmp_path / name) for name in "mn")
+    np.testing.assert_allclose(one.coef_, other.coef_, rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

@@ -338,6 +338,8 @@ def test_networks_are_fitted_and_used_from_a_shell(shell, place):
         ("evaluate @/model-rows @/rows.csv", "response must be given; got none for a table"),
         ("evaluate @/model-rows @/rows.csv --response q", "response and bags must be columns"),
         ("evaluate @/model-rows @/rows --response y", "response and bags must be left out"),
+        ("evaluate @/model-rows @/rows --engine nonsense", "engine must be local, spark or"),
+        ("fit @/rows @/rows --out x", "data must be one Release folder; got 2 paths"),
         ("evaluate @/model-rows @/nan.parquet --response y", "the response must be a number in"),
         ("predict @/model-rows @/twice.csv --out x.csv", "the table must be of columns with diff"),
         ("predict @/model-rows @/rows.csv --out @/rows.parquet", "out must be a new file; got"),

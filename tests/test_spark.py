@@ -12,6 +12,7 @@ import threading
 import time
 import types
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise import AggregateLinearRegression, BagTable, Release
+from bagwise.cli import learn
 from bagwise.engines import cluster as cluster_module
 from bagwise.engines import spark as spark_module
 from bagwise.engines.cluster import Clustering
@@ -86,8 +88,13 @@ class Cluster:
         raise RuntimeError("the master did not come up")
 
     def kill_worker(self):
-        """kill -9 of a worker and of the executors that it started."""
-        os.killpg(self.processes.pop().pid, signal.SIGKILL)
+        """kill -9 of a worker, of the executors that it started, and of their Python."""
+        worker = self.processes.pop()
+        # Python's processes lead a group of their own, and would end their work in peace.
+        for pid in [worker.pid, *descendants(worker.pid)]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        worker.wait()
 
     def stop(self):
         for process in self.processes:
@@ -96,6 +103,14 @@ class Cluster:
             process.wait()
         for log in self.logs:
             log.close()
+
+
+def descendants(pid):
+    """Processes that a process started, and those that they did."""
+    for file in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, file.read_text().split()):
+            yield child
+            yield from descendants(child)
 
 
 @pytest.fixture(scope="module")
@@ -211,7 +226,19 @@ class GatedClustering(Clustering):
     place: str
 
     def join(self, number, streams):
-        return waiting(partial(super().join, number), self.place, streams)
+        """Waits when the first row group is in the file and others are not."""
+        writer, place = pq.ParquetWriter, self.place
+
+        class Waiting(writer):
+            def write_table(self, *words):
+                super().write_table(*words)
+                waiting(lambda _: None, place, None)
+
+        pq.ParquetWriter = Waiting
+        try:
+            return super().join(number, streams)
+        finally:
+            pq.ParquetWriter = writer
 
 
 def waiting(task, folder, item):
@@ -310,11 +337,14 @@ def test_a_release_goes_on_without_a_worker(files, cluster, known, tmp_path, sta
     folder.mkdir()
     gate = folder / "gate"
 
+    begun = []
+
     def strike():
         for _ in range(1200):
             if len(list(folder.glob("began-*"))) >= 2:
                 break
             time.sleep(0.05)
+        begun.extend(path.name for path in tmp_path.rglob("*part-*"))
         made.kill_worker()
         gate.touch()
 
@@ -331,6 +361,10 @@ def test_a_release_goes_on_without_a_worker(files, cluster, known, tmp_path, sta
         made.start_worker()
     began = len(list(folder.glob("began-*")))
     local = go(files, tmp_path / "local", None, bag_size=9)
+    if stage == "cluster":
+        # Both were at their files, and none of these had its name before it was whole.
+        assert len(begun) >= 2
+        assert all(name.startswith(".") for name in begun)
     assert not list((tmp_path / "spark").rglob(".*"))
     rows = [pq.read_table(one.path / "rows.parquet") for one in (local, found)]
     assert rows[0].equals(rows[1])
@@ -490,6 +524,34 @@ def test_the_command_runs_on_spark(released, tmp_path):
     loaded = AggregateLinearRegression.load(tmp_path / "m")
     local = AggregateLinearRegression(rho="gcv").fit(released)
     np.testing.assert_allclose(loaded.coef_, local.coef_, rtol=1e-9)
+
+
+def test_a_fit_of_a_table_keeps_its_rows_beside_the_model(files, cluster, tmp_path, monkeypatch):
+    """Where workers can write, and only as long as it takes."""
+    frame = pq.read_table(files).to_pandas()
+    frame["y"] = frame.groupby("day")["y"].transform("mean")
+    frame.to_parquet(tmp_path / "in.parquet", row_group_size=5000)
+    places = []
+
+    class Watched(Spark):
+        def cluster(self, clustering, *rest):
+            places.append(clustering.folder)
+            super().cluster(clustering, *rest)
+
+    monkeypatch.setattr("bagwise.engines.open_engine", lambda _: Watched(cluster[1]))
+    learn.fit_command(
+        [str(tmp_path / "in.parquet")],
+        tmp_path / "new" / "m",
+        response="y",
+        bags="day",
+        features="u,town",
+        engine="spark://…",
+    )
+    (place,) = places
+    assert place.is_relative_to(tmp_path)
+    assert place.relative_to(tmp_path).parts[0].startswith(".m.")
+    assert sorted(os.listdir(tmp_path)) == ["in.parquet", "new"]
+    assert os.listdir(tmp_path / "new") == ["m"]
 
 
 def test_the_curator_s_command_runs_on_spark(files, tmp_path):

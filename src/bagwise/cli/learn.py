@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import pyarrow.csv
@@ -26,7 +29,10 @@ EngineName = Annotated[
 
 @app.command("fit", epilog="Example: [bold]bagwise fit released --out model --rho gcv[/bold]")
 def fit_command(
-    release: Annotated[Path, typer.Argument(help="A Release folder, or a table.")],
+    data: Annotated[
+        list[str],
+        typer.Argument(help="A Release folder; or a table: files, folders, globs, or - for CSV."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder to make for the model.")],
     response: Annotated[
         str | None, typer.Option(help="Of a table: the column with its bag's mean in each row.")
@@ -64,20 +70,24 @@ def fit_command(
     if (response is None) != (bags is None):
         got = "one without the other"
         _check.refuse("response and bags", "both given, for a table", got, "A Release has both")
-    released: Release | BagTable = (
-        Release.load(release)
-        if response is None
-        else BagTable(release, response, names(bags) or [], where, progress=bar("Reading rows"))
-    )
+    if response is None and len(data) > 1:
+        got = f"{len(data)} paths"
+        _check.refuse("data", "one Release folder", got, "Give response and bags for a table")
     chosen = names(features)
-    if model == "linear":
-        estimator: Any = MODELS[model](rho=_rho(rho or "gcv"), ridge=ridge)
-        estimator.fit_release(released, chosen, bar("Summing rows"), where)
-        scores, sentence = _linear_scores(estimator, released)
-    else:
-        estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True)
-        estimator.fit_release(released, chosen)
-        scores, sentence = _network_scores(estimator)
+    with _beside(out, engine) as place:
+        released: Release | BagTable = (
+            Release.load(data[0])
+            if response is None
+            else BagTable(data, response, names(bags) or [], where, place, bar("Reading rows"))
+        )
+        if model == "linear":
+            estimator: Any = MODELS[model](rho=_rho(rho or "gcv"), ridge=ridge)
+            estimator.fit_release(released, chosen, bar("Summing rows"), where)
+            scores, sentence = _linear_scores(estimator, released)
+        else:
+            estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True)
+            estimator.fit_release(released, chosen)
+            scores, sentence = _network_scores(estimator)
     estimator.save(out)
     seconds = time.perf_counter() - start
     said = {
@@ -210,6 +220,7 @@ def evaluate_command(
     from bagwise.tables import open_table
 
     loaded = load_model(model)
+    where = None if engine == "local" else open_engine(engine)
     if len(data) == 1 and (Path(data[0]) / "release.json").exists():
         if response is not None or bags is not None:
             got = "one beside a Release"
@@ -221,13 +232,23 @@ def evaluate_command(
             got = "none for a table"
             _check.refuse("response", "given", got, "Or pass a Release, which has means")
         table = open_table(data, csv_types(loaded, response, [bags] if bags else []))
-        where = None if engine == "local" else open_engine(engine)
         found = evaluate_table(loaded, table, response, bags, unknown, bar("Reading rows"), where)
     if as_json:
         print(json.dumps({level: asdict(scores) for level, scores in found.items()}))
         return
     lines = [(level, s.n, s.rmse, s.mae, s.r2) for level, s in found.items()]
     print_table("Scores", ["of", "number", "RMSE", "MAE", "R2"], lines)
+
+
+@contextmanager
+def _beside(out: Path, engine: str) -> Iterator[str | None]:
+    """Where to keep rows meanwhile: what Spark's workers share with us is where the model goes."""
+    if engine == "local":
+        yield None
+        return
+    near = next(parent for parent in out.absolute().parents if parent.exists())
+    with TemporaryDirectory(prefix=f".{out.name}.", dir=near) as place:
+        yield place
 
 
 def _root(square: Any) -> float | None:
