@@ -230,8 +230,9 @@ def check_ids(table: Table, names: Sequence[str], run: Run) -> None:
             got = f"{kind} in column {name!r}"
             _check.refuse("ids", "numbers, text, dates or times", got, "Turn it into text")
     numbers = [name for name in names if is_number(plain_type(table.schema.field(name).type))]
-    pieces = table.pieces() if numbers and table.is_csv else []
-    for name in run(partial(_merged, names=numbers), pieces):
+    if not (numbers and table.is_csv):
+        return
+    for name in run(partial(_merged, names=numbers), table.pieces()):
         if name is not None:
             got = "cells with a leading zero or plus, or with more digits than a number keeps"
             remedy = "Write the table as Parquet, with this column as text"
