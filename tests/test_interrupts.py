@@ -15,32 +15,38 @@ from bagwise import AggregateLinearRegression
 # A command over a CSV file whose so-and-so-many-th pass never comes to its end.
 CHILD = textwrap.dedent(
     """
-    import sys, types
-    import pyarrow.dataset as ds
+    import sys
     from bagwise import cli, tables
 
-    passes = int(sys.argv.pop(1))
+    passes, open_csv = int(sys.argv.pop(1)), tables._open_csv
 
     class Endless:
-        def __init__(self, data):
-            self.data, self.schema = data, data.schema
+        def __init__(self, reader):
+            self.reader = reader
 
-        def to_batches(self, **options):
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            self.reader.close()
+
+        def __iter__(self):
             global passes
             passes -= 1
             mine = passes
-            for batch in self.data.to_batches(**options):
+            for batch in self.reader:
                 yield batch
             if mine < 0:
                 print("at work", flush=True)
                 while True:
                     yield batch.slice(0, 0)
 
-    class Datasets(types.SimpleNamespace):
-        def dataset(self, *words, **options):
-            return Endless(ds.dataset(*words, **options))
+    def open_endless(data, types=None):
+        # Without types, it is for a glance.
+        reader = open_csv(data, types)
+        return reader if types is None else Endless(reader)
 
-    tables.ds = Datasets(Dataset=ds.Dataset, CsvFileFormat=ds.CsvFileFormat)
+    tables._open_csv = open_endless
     cli.main()
     """
 )
@@ -113,10 +119,10 @@ def check(folder, child, number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     ("line", "passes"),
-    [(RELEASE, 0), (RELEASE, 2), (RELEASE, 3), (FIT, 0), (FIT, 2), (PREDICT, 0)],
+    [(RELEASE, 0), (RELEASE, 2), (RELEASE, 3), (FIT, 0), (FIT, 3), (PREDICT, 0)],
 )
 def test_an_interrupted_command_ends_at_once_and_leaves_nothing(folder, line, passes, number):
-    """While it looks, sums and puts rows together: in threads and in loops."""
+    """While it looks and puts rows together; a group-by has a test of its own."""
     child = start(folder, CHILD, str(passes), *line.split())
     assert child.stdout.readline() == "at work\n", child.stderr.read()
     check(folder, child, number)

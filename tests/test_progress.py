@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from bagwise import _progress
+from bagwise import _progress, tables
 from bagwise._parallel import on_threads
 from bagwise.engines.bag_table import BagTable
 from bagwise.release import release
@@ -61,7 +61,9 @@ def test_one_task_or_an_unknown_number_tells_no_time(screen, work):
     assert "%" not in screen.getvalue()
 
 
-def test_every_stage_of_a_release_and_of_a_table_counts_to_its_end(tmp_path):
+def test_every_stage_of_a_release_and_of_a_table_counts_to_its_end(tmp_path, monkeypatch):
+    # A piece for each row group.
+    monkeypatch.setattr(tables, "BATCH", 50)
     rng = np.random.default_rng(0)
     rows = {"u": rng.normal(size=600), "town": np.repeat(np.arange(60), 10)}
     table = pa.table(rows | {"y": rows["town"] / 60})

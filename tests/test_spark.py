@@ -207,10 +207,10 @@ class Gated(Spark):
     def wait(self, task):
         return partial(waiting, task, str(self.folder))
 
-    def map(self, task, items, progress):
+    def map(self, task, items, *shown):
         self.calls += 1
         stage = {1: "look", 2: "noise"}.get(self.calls)
-        return super().map(self.wait(task) if stage == self.stage else task, items, progress)
+        return super().map(self.wait(task) if stage == self.stage else task, items, *shown)
 
     def query(self, task, *rest):
         return super().query(self.wait(task) if self.stage == "sum" else task, *rest)
@@ -536,7 +536,7 @@ def test_a_fit_of_a_table_keeps_its_rows_beside_the_model(files, cluster, tmp_pa
     class Watched(Spark):
         def cluster(self, clustering, *rest):
             places.append(clustering.folder)
-            super().cluster(clustering, *rest)
+            return super().cluster(clustering, *rest)
 
     monkeypatch.setattr("bagwise.engines.open_engine", lambda _: Watched(cluster[1]))
     learn.fit_command(
