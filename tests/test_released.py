@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise import AggregateStatistics, Release
+from bagwise import released as released_module
 from bagwise.engines import cluster as write_module
 from bagwise.release import release
 from bagwise.released import file_mark
@@ -386,3 +387,11 @@ def test_what_is_no_folder_is_told(tmp_path, kind):
         path.write_text("")
     with pytest.raises(FileNotFoundError, match="path must be a Release folder; got"):
         Release.load(path)
+
+
+@pytest.mark.parametrize("ids", [[3, 1, 2], ["b", "a", "c"], [-1, 2**62, 0]])
+def test_an_id_that_is_there_twice_is_found(ids):
+    """Wherever the second one stands, and over chunks."""
+    assert not released_module._has_twins(pa.chunked_array([ids[:1], ids[1:]]))
+    for again in ids:
+        assert released_module._has_twins(pa.chunked_array([ids, [again]]))
