@@ -3,7 +3,7 @@
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bagwise import simulate, theory
@@ -185,7 +185,14 @@ def test_with_bags_of_one_row_the_best_rho_is_0():
     assert (theory.best_private_rho([1, 3], 5, 1.0, 8.0) > 0).tolist() == [False, True]
 
 
+@pytest.mark.parametrize("k", [np.nextafter(1, 2), 1 + 1e-15, 1 + 1e-14])
+def test_bags_of_next_to_one_row_have_next_to_no_bias(k):
+    rho, psi = np.meshgrid(np.geomspace(1e-13, 1, 50), np.linspace(1.1, 60, 200))
+    assert theory.bias(rho, k, psi).max() < 1e-11
+
+
 @given(k=st.floats(1, 30), psi=st.floats(1.1, 60), snr=st.floats(1e-2, 1e2), eps=st.floats(0.1, 9))
+@example(k=1.0000000000000002, psi=22.143792591497785, snr=1.0, eps=1.0)
 def test_no_rho_of_a_fine_grid_beats_the_best_private_one(k, psi, snr, eps):
     tau, width = float(np.sqrt(snr)), 6 * float(np.sqrt(snr + 1))
     best = theory.best_private_rho(k, psi, eps, width, tau, 1.0)

@@ -50,7 +50,9 @@ def bias_formula(
     """The formula itself, from u, w and e of `fixed_point`."""
     left = (psi - 1) * e - psi * u * u
     if not np.all(left > 0):
-        # 0 up to rounding only where α = 0: bags of one row, or rho = 0 at psi = k.
-        left = np.where((k == 1) | (w == 0), 1.0, left)
+        # 0 only where α = 0: bags of one row, or rho = 0 at psi = k. Where k is a rounding error
+        # above 1 so is this, and α² is smaller still.
+        least = np.finfo(np.float64).eps * (psi - 1) * e
+        left = np.where((k == 1) | (w == 0), 1.0, np.maximum(left, least))
     alpha = (tau * psi * (1 - 1 / k)) * w
     return alpha * alpha * (1 + psi * psi / left)
