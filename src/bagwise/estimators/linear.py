@@ -203,9 +203,12 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         if hasattr(self, "encoder_") and hasattr(X, "__arrow_c_stream__"):
             X = self.encoder_.encode_frame(X)
             if isinstance(X, np.ndarray):
-                return np.asarray(X @ self.coef_ + self.intercept_)
-        X = self._validate_features(X, reset=False)
-        return np.asarray(X @ self.coef_ + self.intercept_)
+                return self._forward(X)[:, 0]
+        return self._forward(self._validate_features(X, reset=False))[:, 0]
+
+    def _forward(self, X: Any) -> FloatArray:
+        """Predicted means of rows that are numbers, shape (n_rows, 1)."""
+        return np.asarray(X @ self.coef_ + self.intercept_)[:, None]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model to a new folder, as JSON and plain arrays."""

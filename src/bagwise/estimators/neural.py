@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _num_samples, column_or_1d
+from sklearn.base import RegressorMixin
 
-from bagwise import _check
-from bagwise.bags import Bags
 from bagwise.engines.bag_table import BagTable
+from bagwise.estimators.classes import Classifies, released_shares
 from bagwise.estimators.contract import TakesBags, source_of, whole_or_not
 from bagwise.estimators.network import FloatArray, Network, OwnNetwork, Perceptron
 from bagwise.released import Release
-from bagwise.statistics import read_bags
 
 
 class _Regressor(TakesBags, RegressorMixin, Network):
@@ -49,10 +42,9 @@ class _Regressor(TakesBags, RegressorMixin, Network):
         return found
 
 
-class _Classifier(TakesBags, ClassifierMixin, Network):
+class _Classifier(Classifies, Network):
     _link: ClassVar[str] = "sigmoid"
     _loss: ClassVar[str] = "log"
-    _y_numeric: ClassVar[bool] = False
 
     def fit(self, X: Any, y: Any = None, bags: Any = None) -> Self:
         """Fit from rows and the shares of classes in their bags, or from labels of rows.
@@ -74,90 +66,12 @@ class _Classifier(TakesBags, ClassifierMixin, Network):
             return self.fit_release(source)
         with whole_or_not(self):
             self.__dict__.pop("encoder_", None)
-            if bags is None and not isinstance(y, Mapping):
-                X, y = self._validate_features(X, True, y)
-                check_classification_targets(y)
-                self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
-                if len(self.classes_) < 2:
-                    got = "one class"
-                    _check.refuse("y", "of at least two classes", got, "Nothing is to be learnt")
-                shares, groups = np.eye(len(self.classes_))[codes], Bags(np.arange(len(X)))
-            else:
-                shares, groups = _shares(y, bags, _num_samples(X))
-                self.classes_ = np.array(getattr(y, "columns", range(shares.shape[1])))
-                X = self._validate_features(X, True)
-            self._fit(X, shares[:, 1:] if shares.shape[1] == 2 else shares, groups)
+            self._fit(*self._validate_classes(X, y, bags))
         return self
 
     def _released_means(self, release: Release | BagTable) -> FloatArray:
-        means = release.means
-        if isinstance(release, Release) and release.statement.scale > 0:
-            # Noise leads past the ends, where the log loss has no minimum.
-            means = np.clip(means, 0, 1)
-        _check_shares(means)
         self.classes_ = np.array([0, 1])
-        return means
-
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Probability of each class for each row, shape (n_rows, n_classes)."""
-        found = np.clip(self._means(X), 0, 1)
-        return np.column_stack([1 - found, found]) if found.shape[1] == 1 else found
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely class of each row."""
-        found = self.predict_proba(X)
-        return np.asarray(self.classes_[np.argmax(found, axis=1)])
-
-    def score(self, X: Any, y: Any, bags: Any = None, sample_weight: Any = None) -> float:
-        """Accuracy of rows; with bags, the share of the bag-level log loss that is explained.
-
-        That is 1 − L / L₀, where L₀ has every bag at the overall shares, both less the loss of the
-        shares themselves: 1 is perfect, 0 is no better than the overall shares. X, y and bags as in
-        `fit`.
-        """
-        if bags is None:
-            return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
-        predictions = self.predict_proba(X)
-        shares, groups = _shares(y, bags, len(predictions))
-        if shares.shape[1] != predictions.shape[1]:
-            got = f"{shares.shape[1]} for {predictions.shape[1]}"
-            _check.refuse("y", "the shares of all classes", got, "Add those that lack")
-        weights = groups.sizes if sample_weight is None else groups.sum(sample_weight)
-        whole = np.broadcast_to(weights @ shares / weights.sum(), shares.shape)
-        found, known, least = (
-            float(_log_loss(shares, p) @ weights) for p in (groups.mean(predictions), whole, shares)
-        )
-        return 1 - (found - least) / max(known - least, 1e-12)
-
-
-def _shares(y: Any, bags: Any, n_rows: int) -> tuple[FloatArray, Bags]:
-    """Shares of all classes in each bag, shape (m, K), and the bags."""
-    columns = None
-    if not isinstance(y, Mapping) and getattr(y, "ndim", 2) == 2:
-        table = np.asarray(y)
-        columns = table.T if table.ndim == 2 else None
-    if columns is None:
-        share, groups = read_bags(y, bags, n_rows)
-        shares = np.column_stack([1 - share, share])
-    else:
-        groups = bags if isinstance(bags, Bags) else Bags(bags)
-        shares = np.column_stack([read_bags(column, groups, n_rows)[0] for column in columns])
-    _check_shares(shares)
-    if not np.allclose(shares.sum(axis=1), 1):
-        got = "shares of classes that do not add up to 1"
-        _check.refuse("y", "the shares of all classes", got, "Add the one that lacks")
-    return shares, groups
-
-
-def _check_shares(shares: FloatArray) -> None:
-    if shares.min() < 0 or shares.max() > 1:
-        got = "others"
-        _check.refuse("y", "shares from 0 to 1", got, "Divide counts by the size of the bag")
-
-
-def _log_loss(y: FloatArray, p: FloatArray) -> FloatArray:
-    """−Σ_c y_c log p_c of each bag."""
-    return np.asarray(-(y * np.log(np.clip(p, 1e-7, 1))).sum(axis=1))
+        return released_shares(release)
 
 
 class AggregateMLPRegressor(_Regressor, Perceptron):
@@ -215,6 +129,7 @@ class AggregateMLPRegressor(_Regressor, Perceptron):
 
     Examples
     --------
+    >>> from bagwise import Bags
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2000, 2))
     >>> bags = Bags.random(2000, 5, random_state=0)
@@ -246,6 +161,7 @@ class AggregateMLPClassifier(_Classifier, Perceptron):
 
     Examples
     --------
+    >>> from bagwise import Bags
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2000, 2))
     >>> label = (X[:, 0] * X[:, 1] > 0).astype(float)
@@ -274,6 +190,7 @@ class AggregateTorchRegressor(_Regressor, OwnNetwork):
     Examples
     --------
     >>> from torch import nn
+    >>> from bagwise import Bags
     >>> X = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
     >>> bags = Bags.random(500, 5, random_state=0)
     >>> y = bags.expand(bags.mean(X.sum(axis=1)))
@@ -297,6 +214,7 @@ class AggregateTorchClassifier(_Classifier, OwnNetwork):
     Examples
     --------
     >>> from torch import nn
+    >>> from bagwise import Bags
     >>> X = np.random.default_rng(0).normal(size=(500, 3)).astype(np.float32)
     >>> bags = Bags.random(500, 5, random_state=0)
     >>> share = bags.expand(bags.mean((X[:, 0] > 0).astype(float)))

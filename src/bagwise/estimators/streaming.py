@@ -21,6 +21,7 @@ from bagwise.bags import Bags
 from bagwise.encoding import Encoder
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import ids
+from bagwise.estimators.linear import AggregateLinearRegression
 from bagwise.released import Release
 from bagwise.statistics import BLOCK
 from bagwise.tables import Piece, Table, is_number, plain, plain_type
@@ -310,8 +311,8 @@ def evaluate_release(
     _check.choice("unknown", unknown, ("refuse", "ignore"))
     encoder, means = encoder_of(model), _Sums()
     if release.statement.features == "means":
-        if not hasattr(model, "coef_"):
-            got = "a network, and means of features"
+        if not isinstance(model, AggregateLinearRegression):
+            got = "another, and means of features"
             remedy = "Ask for a Release with rows"
             _check.refuse("the model", "linear for a Release without rows", got, remedy)
         # A linear model predicts the mean of a bag from the mean of its features.
@@ -335,8 +336,6 @@ def _predictions(model: Any, encoder: Encoder, batch: pa.Table, unknown: str) ->
 
 def _means(model: Any, X: FloatArray) -> FloatArray:
     """Predicted means of rows that are numbers: responses, or the share of the second class."""
-    if hasattr(model, "coef_"):
-        return np.asarray(X @ model.coef_ + model.intercept_)
     found: FloatArray = model._forward(X)
     if found.shape[1] > 1:
         got = f"{found.shape[1]} classes"
