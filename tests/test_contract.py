@@ -14,8 +14,10 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bagwise import (
     AggregateLinearRegression,
+    AggregateLogisticRegression,
     AggregateMLPClassifier,
     AggregateMLPRegressor,
+    AggregatePoissonRegressor,
     AggregateStatistics,
     Bags,
 )
@@ -32,6 +34,9 @@ each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__
         AggregateLinearRegression(rho="gcv"),
         AggregateLinearRegression(rho=0.3),
         AggregateMLPClassifier(epochs=100, random_state=0),
+        AggregateLogisticRegression(),
+        AggregateLogisticRegression(rho=0.3, ridge=1.0, likelihood="mean", calibrate="bags"),
+        AggregatePoissonRegressor(),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")

@@ -5,6 +5,7 @@ Read the package in the order the data flows; a module imports only from those a
     tables      CSV and Parquet files, a batch of rows at a time
     bags        which row sits in which bag, and averages over bags
     losses      bag-level, instance-level and interpolating losses, with derivatives
+    counts      the likelihood of a bag's count
     statistics  A, W, c: all that a linear model needs of a table
     encoding    columns of a table as numbers
     spectrum    one decomposition of them, every rho
@@ -26,7 +27,10 @@ Read the package in the order the data flows; a module imports only from those a
 
 from bagwise import theory as theory
 from bagwise.bags import Bags as Bags
+from bagwise.counts import count_loss as count_loss
 from bagwise.engines.bag_table import BagTable as BagTable
+from bagwise.estimators.glm import AggregateLogisticRegression as AggregateLogisticRegression
+from bagwise.estimators.glm import AggregatePoissonRegressor as AggregatePoissonRegressor
 from bagwise.estimators.linear import AggregateLinearRegression as AggregateLinearRegression
 from bagwise.estimators.neural import AggregateMLPClassifier as AggregateMLPClassifier
 from bagwise.estimators.neural import AggregateMLPRegressor as AggregateMLPRegressor

@@ -25,21 +25,22 @@ class Classifies(TakesBags, ClassifierMixin):
 
     _y_numeric: ClassVar[bool] = False
 
-    def _validate_classes(self, X: Any, y: Any, bags: Any) -> tuple[Any, FloatArray, Bags]:
+    def _validate_classes(
+        self, X: Any, y: Any, bags: Any, noisy: bool = False
+    ) -> tuple[Any, FloatArray, Bags]:
         """Rows, shares of shape (m, K) (of class 1 alone when there are two), and bags."""
         if bags is None and not isinstance(y, Mapping):
             X, y = self._validate_features(X, True, y)
             check_classification_targets(y)
             self.classes_, codes = np.unique(column_or_1d(y, warn=True), return_inverse=True)
-            if len(self.classes_) < 2:
-                got = "one class"
-                _check.refuse("y", "of at least two classes", got, "Nothing is to be learnt")
+            _refuse_one_class(len(self.classes_))
             shares, groups = np.eye(len(self.classes_))[codes], Bags(np.arange(X.shape[0]))
         else:
             n_rows = _num_samples(X)
             if not n_rows:
                 self._validate_features(X, True)
-            shares, groups = read_shares(y, bags, n_rows)
+            shares, groups = read_shares(y, bags, n_rows, noisy)
+            _refuse_one_class(int((shares.max(axis=0) > 0).sum()))
             self.classes_ = np.array(getattr(y, "columns", range(shares.shape[1])))
             X = self._validate_features(X, True)
         return X, shares[:, 1:] if shares.shape[1] == 2 else shares, groups
@@ -76,8 +77,8 @@ class Classifies(TakesBags, ClassifierMixin):
         return 1 - (found - least) / max(known - least, 1e-12)
 
 
-def read_shares(y: Any, bags: Any, n_rows: int) -> tuple[FloatArray, Bags]:
-    """Shares of all classes in each bag, shape (m, K), and the bags."""
+def read_shares(y: Any, bags: Any, n_rows: int, noisy: bool = False) -> tuple[FloatArray, Bags]:
+    """Shares of all classes in each bag, shape (m, K), and the bags; noisy ones may be any."""
     columns = None
     if not isinstance(y, Mapping) and getattr(y, "ndim", 2) == 2:
         table = np.asarray(y)
@@ -88,6 +89,8 @@ def read_shares(y: Any, bags: Any, n_rows: int) -> tuple[FloatArray, Bags]:
     else:
         groups = bags if isinstance(bags, Bags) else Bags(bags)
         shares = np.column_stack([read_bags(column, groups, n_rows)[0] for column in columns])
+    if noisy:
+        return shares, groups
     _check_shares(shares)
     if not np.allclose(shares.sum(axis=1), 1):
         got = "shares of classes that do not add up to 1"
@@ -100,11 +103,22 @@ def released_shares(release: Release | BagTable) -> FloatArray:
 
     Noise leads past the ends, where the log loss has no minimum: noisy shares are clipped.
     """
-    means = release.means
-    if isinstance(release, Release) and release.statement.scale > 0:
-        means = np.clip(means, 0, 1)
-    _check_shares(means)
-    return means
+    if released_noise(release) is not None:
+        return np.clip(release.means, 0, 1)
+    _check_shares(release.means)
+    return release.means
+
+
+def released_noise(release: Release | BagTable) -> FloatArray | None:
+    """Scale of the noise on the mean of each bag of a Release; None without noise."""
+    if not isinstance(release, Release) or release.statement.scale == 0:
+        return None
+    return np.asarray(release.bags["noise_scale"].to_numpy())
+
+
+def _refuse_one_class(found: int) -> None:
+    if found < 2:
+        _check.refuse("y", "of at least two classes", "one class", "Nothing is to be learnt")
 
 
 def _check_shares(shares: FloatArray) -> None:

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bagwise.estimators.glm import AggregateLogisticRegression, AggregatePoissonRegressor
 from bagwise.estimators.linear import AggregateLinearRegression
 from bagwise.estimators.neural import AggregateMLPClassifier, AggregateMLPRegressor
 from bagwise.estimators.saved import LARGEST
@@ -15,6 +16,8 @@ from bagwise.estimators.saved import LARGEST
 #: what a command calls a model
 MODELS: dict[str, Any] = {
     "linear": AggregateLinearRegression,
+    "logistic": AggregateLogisticRegression,
+    "poisson": AggregatePoissonRegressor,
     "mlp": AggregateMLPRegressor,
     "mlp-classifier": AggregateMLPClassifier,
 }

@@ -25,6 +25,7 @@ from bagwise.bags import Bags
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.contract import whole_or_not
 from bagwise.estimators.saved import load_network, save_network
+from bagwise.estimators.tuning import RHO_GRID
 from bagwise.losses import KINDS, check_rho
 from bagwise.released import Release
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from bagwise.neural.training import Settings
 
 FloatArray: TypeAlias = NDArray[np.float64]
-#: rhos that "cv" tries: small ones matter, so the grid is logarithmic
-RHO_GRID = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 # Rows that are standardised or predicted at a time, and held-out rows of a batch.
 BLOCK, HELD_OUT_BATCH = 2**13, 2**12
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,49 +14,85 @@ import numpy as np
 from bagwise._disk import appearing
 from bagwise._extras import need
 from bagwise.encoding import Encoder
+from bagwise.estimators.choice import CrossValidation
+from bagwise.estimators.glm_problem import Solution
 from bagwise.estimators.tuning import RhoPath
 
 FORMAT = "bagwise model 1"
 LARGEST = 2**26
 #: arrays of a path, and how many of its rhos and features each has
 PATH = ("rhos", "coefficients", "intercepts", "scores")
+#: arrays and numbers of a generalised linear model
+TRIED = ("rhos", "ridges", "losses")
+GENERALISED = ("ridge", "n_iter", "objective")
 Model = TypeVar("Model")
+
+
+def said_of(model: Any, kind: str, **more: Any) -> dict[str, Any]:
+    """What every model folder says of its model, for JSON."""
+    names = getattr(model, "feature_names_in_", None)
+    encoder = getattr(model, "encoder_", None)
+    classes = getattr(model, "classes_", None)
+    return {
+        "format": FORMAT,
+        "kind": kind,
+        "parameters": model.get_params(deep=False),
+        "rho": model.rho_,
+        "rho_source": model.rho_source_,
+        "classes": None if classes is None else classes.tolist(),
+        "feature_names": None if names is None else list(names),
+        "encoder": None if encoder is None else encoder.to_dict(),
+        **more,
+    }
+
+
+def to_json(said: dict[str, Any]) -> str:
+    """The text of model.json; parameters may be NumPy's numbers."""
+    return json.dumps(said, indent=1, default=lambda value: value.item())
 
 
 def save_linear(model: Any, path: Path) -> None:
     """Write a fitted linear model to a new folder, whole or not at all."""
-    names = getattr(model, "feature_names_in_", None)
-    encoder = getattr(model, "encoder_", None)
-    said = {
-        "format": FORMAT,
-        "kind": "linear",
-        "parameters": model.get_params(),
-        "rho": model.rho_,
-        "rho_source": model.rho_source_,
-        "intercept": model.intercept_,
-        "method": model.path_.method,
-        "feature_names": None if names is None else list(names),
-        "encoder": None if encoder is None else encoder.to_dict(),
-    }
-    # Parameters may be NumPy's numbers.
-    text = json.dumps(said, indent=1, default=lambda value: value.item())
+    said = said_of(model, "linear", intercept=model.intercept_, method=model.path_.method)
+    arrays = {name: getattr(model.path_, name) for name in PATH}
+    _write_arrays(path, said, coef=model.coef_, **arrays)
+
+
+def save_generalised(model: Any, path: Path) -> None:
+    """Write a fitted generalised linear model to a new folder, whole or not at all."""
+    more = {name: getattr(model, f"{name}_") for name in GENERALISED}
+    tried = getattr(model, "path_", None)
+    arrays = {} if tried is None else {name: getattr(tried, name) for name in TRIED}
+    said = said_of(model, type(model).__name__, **more, chosen=tried is not None)
+    _write_arrays(path, said, coef=model.coef_, intercept=model.intercept_, **arrays)
+
+
+def _write_arrays(path: Path, said: dict[str, Any], **arrays: Any) -> None:
     with appearing(path.absolute()) as folder:
-        (folder / "model.json").write_text(text)
-        arrays = {name: getattr(model.path_, name) for name in PATH}
-        np.savez(folder / "arrays.npz", coef=model.coef_, **arrays)
+        (folder / "model.json").write_text(to_json(said))
+        np.savez(folder / "arrays.npz", **arrays)
 
 
 def load_linear(model: Model, path: Path) -> Model:
     """Fill in an unfitted linear model from a folder, or say in a sentence that it is none."""
+    return _load_arrays(model, path, "linear", _fill)
+
+
+def load_generalised(model: Model, path: Path) -> Model:
+    """Fill in an unfitted generalised linear model likewise."""
+    return _load_arrays(model, path, type(model).__name__, _fill_generalised)
+
+
+def _load_arrays(model: Model, path: Path, kind: str, fill: Callable[..., Model]) -> Model:
+    """Fill in a model from its JSON and its plain arrays."""
     _check_folder(path)
     try:
-        said = _read_json(path, "arrays.npz", "linear")
+        said = _read_json(path, "arrays.npz", kind)
         with (path / "arrays.npz").open("rb") as file, np.load(file, allow_pickle=False) as saved:
             if any(m.compress_type != ZIP_STORED for m in saved.zip.infolist()):
                 raise ValueError("packed arrays")
-            arrays = {name: np.asarray(saved[name], dtype=np.float64) for name in ("coef", *PATH)}
-        filled: Model = _fill(model, said, arrays)
-        return filled
+            arrays = {name: np.asarray(saved[name], dtype=np.float64) for name in saved.files}
+        return fill(model, said, arrays)
     except (
         OSError,
         ValueError,
@@ -95,33 +132,22 @@ def save_network(model: Any, path: Path) -> None:
     """Write a fitted network to a new folder, whole or not at all."""
     save = need("safetensors.torch", "neural").save_file
     torch = need("torch", "neural")
-    names = getattr(model, "feature_names_in_", None)
-    encoder = getattr(model, "encoder_", None)
-    classes = getattr(model, "classes_", None)
-    parameters = model.get_params(deep=False)
+    said = said_of(
+        model,
+        type(model).__name__,
+        response_centre=model.response_centre_,
+        response_scale=model.response_scale_,
+        n_epochs=model.n_epochs_,
+        held_out_losses=list(model.held_out_losses_.items()),
+    )
     for name in ("module", "checkpoint", "random_state"):
-        parameters.pop(name, None)
-    said = {
-        "format": FORMAT,
-        "kind": type(model).__name__,
-        "parameters": parameters,
-        "rho": model.rho_,
-        "rho_source": model.rho_source_,
-        "response_centre": model.response_centre_,
-        "response_scale": model.response_scale_,
-        "n_epochs": model.n_epochs_,
-        "held_out_losses": list(model.held_out_losses_.items()),
-        "classes": None if classes is None else classes.tolist(),
-        "feature_names": None if names is None else list(names),
-        "encoder": None if encoder is None else encoder.to_dict(),
-    }
-    text = json.dumps(said, indent=1, default=lambda value: value.item())
+        said["parameters"].pop(name, None)
     # Cloned: weights of a module may be tied, and share memory.
     weights = model.network_.state_dict().items()
     tensors = {f"network.{k}": v.clone().contiguous() for k, v in weights}
     tensors |= {name: torch.as_tensor(getattr(model, f"{name}_")) for name in ("centre", "scale")}
     with appearing(path.absolute()) as folder:
-        (folder / "model.json").write_text(text)
+        (folder / "model.json").write_text(to_json(said))
         save(tensors, folder / "network.safetensors")
 
 
@@ -199,6 +225,38 @@ def _fill(model: Any, said: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model.rho_, model.rho_source_ = float(said["rho"]), str(said["rho_source"])
     path = {name: arrays[name] for name in PATH}
     model.path_ = RhoPath(**path, method=str(said["method"]), rho=model.rho_)
+    _fill_names(model, said, d)
+    return model
+
+
+def _fill_generalised(model: Any, said: dict[str, Any], arrays: dict[str, Any]) -> Any:
+    """Fitted attributes, when what was read fits together."""
+    model.set_params(**said["parameters"])
+    model._check_parameters()
+    coef, intercept = arrays["coef"], arrays["intercept"]
+    classes, d = said["classes"], coef.shape[-1]
+    if classes is not None:
+        model.classes_ = np.array(classes)
+        rows = 1 if len(classes) == 2 else len(classes)
+        shapes: tuple[tuple[int, ...], tuple[int, ...]] = (rows, d), (rows,)
+    else:
+        shapes = (d,), ()
+    if (coef.shape, intercept.shape) != shapes or len(classes or "ab") < 2:
+        raise ValueError("arrays of other shapes")
+    numbers = [said[name] for name in ("rho", *GENERALISED)]
+    if not (
+        np.isfinite(coef).all() and np.isfinite(intercept).all() and np.isfinite(numbers).all()
+    ):
+        raise ValueError("coefficients that are no numbers")
+    model._take(Solution(np.atleast_2d(coef), np.atleast_1d(intercept), 0.0, 0))
+    model.rho_, model.rho_source_ = float(said["rho"]), str(said["rho_source"])
+    model.n_iter_, model.objective_ = int(said["n_iter"]), float(said["objective"])
+    model.ridge_ = float(said["ridge"])
+    if said["chosen"]:
+        rhos, ridges, losses = (arrays[name] for name in TRIED)
+        if not rhos.shape == ridges.shape == losses.shape[1:]:
+            raise ValueError("arrays of other shapes")
+        model.path_ = CrossValidation(rhos, ridges, losses, model.rho_, model.ridge_)
     _fill_names(model, said, d)
     return model
 

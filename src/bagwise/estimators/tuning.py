@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: the 101 rhos of a path: 0, then even steps of the logarithm from 1e-5 to 1
 RHOS: FloatArray = np.concatenate([[0.0], np.geomspace(1e-5, 1.0, 100)])
+#: rhos that are tried on held-out bags: small ones matter, so the grid is logarithmic
+RHO_GRID = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 # 1 − h_a below which it is rounding: the bag determines a direction alone.
 ALONE = 1e-11
 UNTOLD = 1e-12
