@@ -109,7 +109,7 @@ def test_bags_are_routed_through_pipelines_searches_and_cross_validation(estimat
     step = pipeline.steps[-1][0]
     search = GridSearchCV(pipeline, {f"{step}__rho": [0.0, 0.5, 1.0]}, cv=GroupKFold(3))
     search.fit(X, y, bags=bags, groups=bags)
-    assert search.best_params_[f"{step}__rho"] == 0.0
+    assert search.best_params_[f"{step}__rho"] < 1.0
     given = {"bags": bags, "groups": bags}
     folds = cross_validate(pipeline, X, y, cv=GroupKFold(3), params=given)["test_score"]
     for (seen, new), score in zip(GroupKFold(3).split(X, y, bags), folds, strict=True):
