@@ -36,6 +36,7 @@ from bagwise.estimators.neural import AggregateMLPClassifier as AggregateMLPClas
 from bagwise.estimators.neural import AggregateMLPRegressor as AggregateMLPRegressor
 from bagwise.estimators.neural import AggregateTorchClassifier as AggregateTorchClassifier
 from bagwise.estimators.neural import AggregateTorchRegressor as AggregateTorchRegressor
+from bagwise.estimators.scores import probability_scores as probability_scores
 from bagwise.losses import Derivatives as Derivatives
 from bagwise.losses import bag_loss as bag_loss
 from bagwise.losses import instance_loss as instance_loss

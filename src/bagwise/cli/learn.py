@@ -40,10 +40,10 @@ def fit_command(
     bags: Annotated[
         str | None, typer.Option(help="Of a table: columns that make a bag, commas between.")
     ] = None,
-    model: Annotated[str, typer.Option(help="linear, mlp or mlp-classifier.")] = "linear",
+    model: Annotated[str, typer.Option(help="linear, logistic, poisson, mlp or mlp-classifier.")] = "linear",
     rho: Annotated[
         str | None,
-        typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (networks)."),
+        typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (all others)."),
     ] = None,
     features: Annotated[
         str | None, typer.Option(help="Columns to take, with commas between. Default: all.")
@@ -87,7 +87,7 @@ def fit_command(
         else:
             estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True)
             estimator.fit_release(released, chosen)
-            scores, sentence = _network_scores(estimator)
+            scores, sentence = _held_out_scores(estimator)
     estimator.save(out)
     seconds = time.perf_counter() - start
     said = {
@@ -130,8 +130,13 @@ def _linear_scores(estimator: Any, released: Any) -> tuple[dict[str, Any], str]:
     return {"row_rmse_estimate": row, "row_rmse_with_noise": noisy}, words
 
 
-def _network_scores(estimator: Any) -> tuple[dict[str, Any], str]:
+def _held_out_scores(estimator: Any) -> tuple[dict[str, Any], str]:
     """The loss of held-out bags, for JSON and in words."""
+    if hasattr(estimator, "ridge_"):
+        tried = getattr(estimator, "path_", None)
+        loss = None if tried is None else float(tried.scores.min())
+        words = "Nothing was chosen, so no bag was held out." if tried is None else str(tried)
+        return {"held_out_loss": loss, "ridge": estimator.ridge_}, words
     loss = estimator.held_out_losses_.get(estimator.rho_)
     words = (
         "No bag was held out."
@@ -221,6 +226,7 @@ def evaluate_command(
 
     loaded = load_model(model)
     where = None if engine == "local" else open_engine(engine)
+    found: dict[str, Any]
     if len(data) == 1 and (Path(data[0]) / "release.json").exists():
         if response is not None or bags is not None:
             got = "one beside a Release"
@@ -236,8 +242,13 @@ def evaluate_command(
     if as_json:
         print(json.dumps({level: asdict(scores) for level, scores in found.items()}))
         return
+    p = found.pop("probabilities", None)
     lines = [(level, s.n, s.rmse, s.mae, s.r2) for level, s in found.items()]
     print_table("Scores", ["of", "number", "RMSE", "MAE", "R2"], lines)
+    if p is not None:
+        title = ["number", "accuracy", "AUC", "log loss", "calibration error"]
+        numbers = (p.n, p.accuracy, p.auc, p.log_loss, p.calibration_error)
+        print_table("Probabilities of rows", title, [numbers])
 
 
 @contextmanager

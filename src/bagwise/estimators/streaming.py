@@ -22,65 +22,12 @@ from bagwise.encoding import Encoder
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import ids
 from bagwise.estimators.linear import AggregateLinearRegression
+from bagwise.estimators.scores import Labels, ProbabilityScores, Scores, Sums
 from bagwise.released import Release
 from bagwise.statistics import BLOCK
 from bagwise.tables import Piece, Table, is_number, plain, plain_type
 
 FloatArray: TypeAlias = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """How well predictions fit.
-
-    Attributes
-    ----------
-    n : int
-        Rows, or bags.
-    rmse, mae, r2 : float
-        Of rows; for bags, of their means, a bag weighing as much as its rows.
-    """
-
-    n: int
-    rmse: float
-    mae: float
-    r2: float
-
-
-class _Sums:
-    """Sums from which scores are made, about a first guess at the mean so that no digit is lost."""
-
-    def __init__(self) -> None:
-        self.n, self.totals, self.near = 0, np.zeros(5), 0.0
-
-    def add(self, y: FloatArray, predictions: FloatArray, weights: Any = None) -> None:
-        """Take in responses and what was predicted for them."""
-        if not self.n:
-            self.near = float(y.mean())
-        w = np.ones(len(y)) if weights is None else np.asarray(weights, dtype=np.float64)
-        error, about = y - predictions, y - self.near
-        terms = (np.ones(len(y)), error**2, np.abs(error), about, about**2)
-        self.totals += [float(w @ term) for term in terms]
-        self.n += len(y)
-
-    def __add__(self, other: _Sums) -> _Sums:
-        if not (self.n and other.n):
-            return self if self.n else other
-        both, step = _Sums(), other.near - self.near
-        weight, square, absolute, about, about_square = other.totals
-        # The same sums about our own guess.
-        moved = (about + weight * step, about_square + 2 * step * about + weight * step**2)
-        both.near, both.n = self.near, self.n + other.n
-        both.totals = self.totals + np.array([weight, square, absolute, *moved])
-        return both
-
-    def scores(self) -> Scores:
-        """The scores of what was taken in."""
-        weight, square, absolute, about, about_square = self.totals
-        spread = about_square - about**2 / weight
-        # Where nothing varies, scikit-learn's convention.
-        r2 = 1 - square / spread if spread > 0 else float(square == 0)
-        return Scores(self.n, float(np.sqrt(square / weight)), absolute / weight, r2)
 
 
 def csv_types(model: Any, response: str | None = None, keep: Iterable[str] = ()) -> dict[str, Any]:
@@ -198,7 +145,7 @@ class _Tally:
     """Sums over rows, and over the rows of each bag."""
 
     def __init__(self) -> None:
-        self.rows = _Sums()
+        self.rows, self.labels = Sums(), Labels()
         self.bags: dict[Any, Any] = {}
 
     def add(
@@ -208,6 +155,8 @@ class _Tally:
         y = _responses(batch[response], response)
         predictions = _predictions(model, encoder_of(model), batch, unknown)
         self.rows.add(y, predictions)
+        if hasattr(model, "classes_"):
+            self.labels.add(y, predictions)
         if bags is not None:
             groups = Bags(batch[bags])
             sums = groups.sum(np.column_stack([np.ones(len(y)), y, predictions]))
@@ -268,8 +217,11 @@ def evaluate_table(
     unknown: str = "refuse",
     progress: Progress = silent,
     engine: Engine | None = None,
-) -> dict[str, Scores]:
-    """Scores of rows, and of bags where a column makes them; on an engine where one is given."""
+) -> dict[str, Scores | ProbabilityScores]:
+    """Scores of rows, and of bags where a column makes them; on an engine where one is given.
+
+    Of a classifier and labels 0 and 1 also the scores of its probabilities.
+    """
     _check.choice("unknown", unknown, ("refuse", "ignore"))
     extra = [response, *([] if bags is None else [bags])]
     table.need(extra, "response and bags")
@@ -283,6 +235,7 @@ def evaluate_table(
         work = on_threads if engine is None else engine.map
         for found in work(task, table.pieces(), progress):
             total.rows = total.rows + found.rows
+            total.labels = total.labels + found.labels
             total.take(found.bags.items())
     else:
         for batch in progress(table.batches(columns)):
@@ -290,7 +243,10 @@ def evaluate_table(
     rows, of_bags = total.rows, total.bags
     if not rows.n:
         _check.refuse("the table", "of at least one row", "none", "Check the files")
-    scores = {"rows": rows.scores()}
+    scores: dict[str, Scores | ProbabilityScores] = {"rows": rows.scores()}
+    probabilities = total.labels.scores()
+    if probabilities is not None:
+        scores["probabilities"] = probabilities
     if bags is not None:
         if by_engine is not None:
             kind = plain_type(table.schema.field(bags).type)
@@ -298,7 +254,7 @@ def evaluate_table(
             sizes, y, predictions = _sum_bags(by_engine, scored, table.pieces(), kind, progress)
         else:
             sizes, y, predictions = np.array(list(of_bags.values())).T
-        means = _Sums()
+        means = Sums()
         means.add(y / sizes, predictions / sizes, sizes)
         scores["bags"] = means.scores()
     return scores
@@ -309,7 +265,7 @@ def evaluate_release(
 ) -> dict[str, Scores]:
     """Scores of the released means of bags, whose noise is part of the error."""
     _check.choice("unknown", unknown, ("refuse", "ignore"))
-    encoder, means = encoder_of(model), _Sums()
+    encoder, means = encoder_of(model), Sums()
     if release.statement.features == "means":
         if not isinstance(model, AggregateLinearRegression):
             got = "another, and means of features"
