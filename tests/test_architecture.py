@@ -27,6 +27,7 @@ FLOW = [
     "encoding",
     "spectrum",
     "snr",
+    "row_risk",
     "theory",
     "simulate",
     "planning",
@@ -52,6 +53,7 @@ LEARNER = {
     "bags",
     "losses",
     "statistics",
+    "row_risk",
     "statement",
     "released",
     "estimators",
@@ -169,7 +171,15 @@ PUBLIC = {
     if not name.startswith("_") and not inspect.ismodule(value)
 }
 # Results and errors, shown in the examples of what makes them.
-RESULTS = {"Derivatives", "Audit", "BudgetExceeded", "LedgerBroken", "default_ledger"}
+RESULTS = {
+    "Derivatives",
+    "Diagnosis",
+    "RowRisk",
+    "Audit",
+    "BudgetExceeded",
+    "LedgerBroken",
+    "default_ledger",
+}
 
 
 @pytest.mark.parametrize("name", PUBLIC)
