@@ -10,6 +10,7 @@ Read the package in the order the data flows; a module imports only from those a
     spectrum    one decomposition of them, every rho
     snr         signal and noise from them
     row_risk    risk of single rows from means of random bags; a scorer
+    diagnostics how far bags are from random, and what their means can tell
     theory      exact risk of linear models, one result a file
     simulate    the same, drawn
     planning    theory -> Plan: bag size, rho, expected error, and why
@@ -27,6 +28,8 @@ Read the package in the order the data flows; a module imports only from those a
 
 from bagwise import theory as theory
 from bagwise.bags import Bags as Bags
+from bagwise.diagnostics import Diagnosis as Diagnosis
+from bagwise.diagnostics import diagnose as diagnose
 from bagwise.engines.bag_table import BagTable as BagTable
 from bagwise.estimators.linear import AggregateLinearRegression as AggregateLinearRegression
 from bagwise.estimators.neural import AggregateMLPClassifier as AggregateMLPClassifier
