@@ -28,6 +28,8 @@ FLOW = [
     "encoding",
     "spectrum",
     "snr",
+    "row_risk",
+    "diagnostics",
     "theory",
     "simulate",
     "planning",
@@ -54,6 +56,8 @@ LEARNER = {
     "losses",
     "counts",
     "statistics",
+    "row_risk",
+    "diagnostics",
     "statement",
     "released",
     "estimators",
@@ -171,7 +175,15 @@ PUBLIC = {
     if not name.startswith("_") and not inspect.ismodule(value)
 }
 # Results and errors, shown in the examples of what makes them.
-RESULTS = {"Derivatives", "Audit", "BudgetExceeded", "LedgerBroken", "default_ledger"}
+RESULTS = {
+    "Derivatives",
+    "Diagnosis",
+    "RowRisk",
+    "Audit",
+    "BudgetExceeded",
+    "LedgerBroken",
+    "default_ledger",
+}
 
 
 @pytest.mark.parametrize("name", PUBLIC)

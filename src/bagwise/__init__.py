@@ -10,6 +10,8 @@ Read the package in the order the data flows; a module imports only from those a
     encoding    columns of a table as numbers
     spectrum    one decomposition of them, every rho
     snr         signal and noise from them
+    row_risk    risk of single rows from means of random bags; a scorer
+    diagnostics how far bags are from random, and what their means can tell
     theory      exact risk of linear models, one result a file
     simulate    the same, drawn
     planning    theory -> Plan: bag size, rho, expected error, and why
@@ -28,6 +30,8 @@ Read the package in the order the data flows; a module imports only from those a
 from bagwise import theory as theory
 from bagwise.bags import Bags as Bags
 from bagwise.counts import count_loss as count_loss
+from bagwise.diagnostics import Diagnosis as Diagnosis
+from bagwise.diagnostics import diagnose as diagnose
 from bagwise.engines.bag_table import BagTable as BagTable
 from bagwise.estimators.glm import AggregateLogisticRegression as AggregateLogisticRegression
 from bagwise.estimators.glm import AggregatePoissonRegressor as AggregatePoissonRegressor
@@ -46,6 +50,10 @@ from bagwise.losses import within_bag_variance as within_bag_variance
 from bagwise.planning import Plan as Plan
 from bagwise.planning import plan as plan
 from bagwise.released import Release as Release
+from bagwise.row_risk import RowRisk as RowRisk
+from bagwise.row_risk import row_risk as row_risk
+from bagwise.row_risk import row_risk_difference as row_risk_difference
+from bagwise.row_risk import row_scorer as row_scorer
 from bagwise.simulate import simulate as simulate
 from bagwise.snr import estimate_snr as estimate_snr
 from bagwise.statistics import AggregateStatistics as AggregateStatistics

@@ -89,19 +89,14 @@ def spectrum_of_statistics(
         c, square = c + n * response * mean, square + n * response**2
     penalised = A + ridge * np.eye(len(A))
     scale = _column_scale(penalised + statistics.within, statistics, fit_intercept)
-    active = scale > 0
-    total = (penalised + statistics.within) * np.outer(scale, scale)
-    size, axes = np.linalg.eigh(total[np.ix_(active, active)])
-    kept = size > LOST * max(size[-1:].max(initial=0), 0)
-    to_unit = _unscaled(axes[:, kept], np.sqrt(size[kept]), scale)
-    share, turn = np.linalg.eigh(to_unit.T @ penalised @ to_unit)
-    trusted = bool(size.min(initial=1) > TRUSTED and share.min(initial=1) > TRUSTED)
+    basis, share, least = _joint(penalised, statistics.within, scale)
+    trusted = bool(least > TRUSTED and share.min(initial=1) > TRUSTED)
     known = (share > LOST) & _within_rank(statistics, len(share), fit_intercept, ridge)[::-1]
-    basis, share = to_unit @ turn[:, known], np.minimum(share[known], 1)
+    basis, share = basis[:, known], np.minimum(share[known], 1)
 
     power, lines = np.linalg.eigh(A * np.outer(scale, scale))
     seen = (power > LOST * power[-1]) & _within_rank(statistics, len(A), fit_intercept, 0.0)[::-1]
-    safe = np.where(active, scale, 1.0)
+    safe = np.where(scale > 0, scale, 1.0)
     root = np.sqrt(power[seen])[:, None] * (lines[:, seen] / safe[:, None]).T
     target = lines[:, seen].T @ (scale * c) / np.sqrt(power[seen])
     # As many directions as bags explain every response; what else is left is rounding.
@@ -109,6 +104,21 @@ def spectrum_of_statistics(
     left = max(square - float(target @ target), 0.0) if spare > 0 else 0.0
     loads = basis.T @ c / np.sqrt(share)
     return Spectrum(basis, share, loads, ridge, root, target, left, trusted)
+
+
+def directions(statistics: AggregateStatistics) -> tuple[FloatArray, FloatArray]:
+    """Shares λ_j of all directions in which rows vary, least first, and the b_j as columns.
+
+    Those that do not differ between bags are among them, with λ_j = 0.
+    """
+    total = statistics.between + statistics.within
+    scale = _column_scale(total, statistics, fit_intercept=True)
+    basis, share, _ = _joint(statistics.between, statistics.within, scale)
+    # Bags and rows bound the ranks of A and W more sharply than rounding does.
+    share[: max(len(share) - statistics.n_bags + 1, 0)] = 0
+    share[max(statistics.n_rows - statistics.n_bags, 0) :] = 1
+    share[share < LOST] = 0
+    return np.minimum(share, 1), basis
 
 
 def feature_rank(statistics: AggregateStatistics) -> int:
@@ -159,6 +169,19 @@ def spectrum_of_rows(rows: Rows, fit_intercept: bool, ridge: float) -> Spectrum:
         left=float(with_response[d, d] ** 2),
         trusted=True,
     )
+
+
+def _joint(
+    penalised: FloatArray, within: FloatArray, scale: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """b_j as columns, λ_j, least first, and the least eigenvalue of the scaled A + W."""
+    active = scale > 0
+    total = (penalised + within) * np.outer(scale, scale)
+    size, axes = np.linalg.eigh(total[np.ix_(active, active)])
+    kept = size > LOST * max(size[-1:].max(initial=0), 0)
+    to_unit = _unscaled(axes[:, kept], np.sqrt(size[kept]), scale)
+    share, turn = np.linalg.eigh(to_unit.T @ penalised @ to_unit)
+    return to_unit @ turn, share, float(size.min(initial=1))
 
 
 def _within_rank(
