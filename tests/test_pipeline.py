@@ -318,7 +318,7 @@ def test_networks_are_fitted_and_used_from_a_shell(shell, place):
     ("line", "sentence"),
     [
         ("fit @/nothing --out x", "path must be a Release folder"),
-        ("fit @/rows --out x --model forest", "model must be one of 'linear', 'logistic', 'poisson'"),
+        ("fit @/rows --out x --model forest", "model must be one of 'linear', 'logistic'"),
         ("fit @/rows --out x --model mlp --rho gcv", "rho must be in [0, 1] or 'cv'"),
         ("fit @/rows --out x --model mlp --ridge 1", "ridge and engine must be for linear models"),
         ("fit @/rows --out x --rho 2", "rho must be in [0, 1]"),

@@ -40,7 +40,9 @@ def fit_command(
     bags: Annotated[
         str | None, typer.Option(help="Of a table: columns that make a bag, commas between.")
     ] = None,
-    model: Annotated[str, typer.Option(help="linear, logistic, poisson, mlp or mlp-classifier.")] = "linear",
+    model: Annotated[
+        str, typer.Option(help="linear, logistic, poisson, mlp or mlp-classifier.")
+    ] = "linear",
     rho: Annotated[
         str | None,
         typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (all others)."),
@@ -226,13 +228,12 @@ def evaluate_command(
 
     loaded = load_model(model)
     where = None if engine == "local" else open_engine(engine)
-    found: dict[str, Any]
     if len(data) == 1 and (Path(data[0]) / "release.json").exists():
         if response is not None or bags is not None:
             got = "one beside a Release"
             _check.refuse("response and bags", "left out", got, "A Release has its own")
         released = Release.load(data[0])
-        found = evaluate_release(loaded, released, unknown, bar("Reading rows"))
+        found: Any = evaluate_release(loaded, released, unknown, bar("Reading rows"))
     else:
         if response is None:
             got = "none for a table"

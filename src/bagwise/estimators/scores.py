@@ -100,8 +100,8 @@ class Labels:
 
     def __init__(self) -> None:
         self.binary, self.lost = True, 0.0
-        # By step: how many 0, how many 1, and the sum of the probabilities.
-        self.table = np.zeros((3, STEPS + 1))
+        # By step: how many 0, how many 1, and the sum of the probabilities; one 0 for none.
+        self.table = np.zeros((3, 1))
 
     def add(self, y: FloatArray, p: FloatArray) -> None:
         """Take in labels and the probabilities of a 1; other responses are remembered as such."""
@@ -110,8 +110,8 @@ class Labels:
             return
         p = np.clip(p, 0, 1)
         step = np.floor(p * STEPS).astype(np.int64)
-        for row, weights in enumerate((1 - y, y, p)):
-            self.table[row] += np.bincount(step, weights, minlength=STEPS + 1)
+        counts = [np.bincount(step, weights, minlength=STEPS + 1) for weights in (1 - y, y, p)]
+        self.table = self.table + np.array(counts)
         right = np.where(y == 1, p, 1 - p)
         self.lost -= float(np.log(np.maximum(right, SURE)).sum())
 
@@ -123,10 +123,10 @@ class Labels:
 
     def scores(self) -> ProbabilityScores | None:
         """The scores; None where labels were not 0 and 1, or there were none."""
+        if not (self.binary and self.table.any()):
+            return None
         zeros, ones, sums = self.table
         n = round(float(zeros.sum() + ones.sum()))
-        if not (self.binary and n):
-            return None
         half = STEPS // 2
         pairs = zeros.sum() * ones.sum()
         # A 1 beats the zeros below it, and half of those in its step.
