@@ -40,6 +40,7 @@ from bagwise.row_groups import (
     on_cores,
     part_names,
     sum_row_group,
+    weighed,
 )
 from bagwise.statement import Statement
 from bagwise.statistics import AggregateStatistics
@@ -183,6 +184,7 @@ class Release:
         encoder: Encoder | None = None,
         progress: Progress = silent,
         engine: Sums | None = None,
+        weights: FloatArray | None = None,
     ) -> AggregateStatistics:
         """A, W, c, as released or summed from what was: every rho, or with "means" rho = 0 alone.
 
@@ -199,6 +201,8 @@ class Release:
         engine : Engine
             What sums over row groups; by default the cores of this machine. `bagwise.engines.spark`
             has one for a cluster.
+        weights : ndarray of shape (n_bags,)
+            What a row of each bag weighs, when rows were released; 1 by default.
         """
         if self.statement.features == "statistics":
             if encoder is not None:
@@ -209,7 +213,10 @@ class Release:
         if self.statement.features == "means":
             return self._statistics_of_means(chosen)
         add = on_cores if engine is None else engine.sum
-        return add(partial(sum_row_group, chosen), self.row_groups(), progress)
+        groups = self.row_groups()
+        if weights is not None:
+            groups = weighed(groups, weights)
+        return add(partial(sum_row_group, chosen), groups, progress)
 
     def _statistics_of_means(self, encoder: Encoder) -> AggregateStatistics:
         """A and c of mean features, with the sizes of bags as weights."""

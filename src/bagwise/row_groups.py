@@ -52,6 +52,8 @@ class RowGroup:
     ids : Arrow array
     sizes, means : ndarray
         Of its bags, in order.
+    weights : ndarray or None
+        What a row of each bag weighs, where bags weigh by more than their size.
     """
 
     folder: Path
@@ -60,6 +62,7 @@ class RowGroup:
     ids: pa.Array
     sizes: NDArray[np.int64]
     means: FloatArray
+    weights: FloatArray | None = None
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Features of its rows, when they are in the bags that are stated."""
@@ -87,7 +90,16 @@ class RowGroup:
 def sum_row_group(encoder: Encoder, group: RowGroup) -> AggregateStatistics:
     """A, W, c of one row group."""
     X = encoder.rows(group.read(list(encoder.columns)))
-    return replace(sum_clustered(X, group.means, group.sizes), feature_names=encoder.names)
+    return replace(
+        sum_clustered(X, group.means, group.sizes, group.weights), feature_names=encoder.names
+    )
+
+
+def weighed(groups: Sequence[RowGroup], weights: FloatArray) -> list[RowGroup]:
+    """The row groups with what a row of each bag weighs."""
+    ends = np.cumsum([len(group.sizes) for group in groups])
+    parts = np.split(weights, ends[:-1])
+    return [replace(group, weights=part) for group, part in zip(groups, parts, strict=True)]
 
 
 def on_cores(

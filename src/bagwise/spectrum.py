@@ -218,7 +218,7 @@ def _between_rows(rows: Rows, centre: FloatArray, response: float) -> Iterable[F
     """Rows √k_a (x̄_a − centre, ȳ_a − response), in blocks."""
     for part, block in rows.between_blocks(centre):
         y = rows.responses[part] - response
-        yield np.sqrt(rows.bags.sizes[part, None]) * np.column_stack([block, y])
+        yield np.sqrt(rows.masses[part, None]) * np.column_stack([block, y])
 
 
 def _triangle(blocks: Iterable[FloatArray], width: int) -> FloatArray:

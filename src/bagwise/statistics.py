@@ -44,6 +44,8 @@ class AggregateStatistics:
     response_square : float
         Σ_a k_a (ȳ_a − ȳ)².
     feature_names : tuple of str or None
+    weight : float or None
+        What all rows weigh together where bags are weighed by more than their size; None is n_rows.
 
     Notes
     -----
@@ -69,6 +71,12 @@ class AggregateStatistics:
     cross: FloatArray
     response_square: float
     feature_names: tuple[str, ...] | None = None
+    weight: float | None = None
+
+    @property
+    def _mass(self) -> float:
+        """What all rows weigh together."""
+        return self.n_rows if self.weight is None else self.weight
 
     @property
     def n_features(self) -> int:
@@ -137,14 +145,15 @@ class AggregateStatistics:
 
     def _merged(self, other: AggregateStatistics, sign: int) -> AggregateStatistics:
         """Sums about the common mean: each part's own, and those of the two means about it."""
-        n_rows = self.n_rows + sign * other.n_rows
+        mass = self._mass + sign * other._mass
         # n₁n₂/n (x̄₁−x̄₂)(x̄₁−x̄₂)ᵀ; with a minus, x̄₁ is the mean of the whole, and n and n₁ swap.
-        weight = sign * other.n_rows * self.n_rows / n_rows
+        weight = sign * other._mass * self._mass / mass
         step = other.mean - self.mean
         response_step = other.response_mean - self.response_mean
-        share = sign * other.n_rows / n_rows
+        share = sign * other._mass / mass
+        plain = self.weight is None and other.weight is None
         return AggregateStatistics(
-            n_rows=n_rows,
+            n_rows=self.n_rows + sign * other.n_rows,
             n_bags=self.n_bags + sign * other.n_bags,
             mean=self.mean + share * step,
             response_mean=self.response_mean + share * response_step,
@@ -155,13 +164,15 @@ class AggregateStatistics:
             + sign * other.response_square
             + weight * response_step**2,
             feature_names=self.feature_names,
+            weight=None if plain else mass,
         )
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the statistics as an .npz file of plain arrays."""
         arrays: dict[str, Any] = {f.name: np.asarray(getattr(self, f.name)) for f in fields(self)}
-        if self.feature_names is None:
-            del arrays["feature_names"]
+        for name in ("feature_names", "weight"):
+            if getattr(self, name) is None:
+                del arrays[name]
         with open(path, "wb") as file:
             np.savez(file, **arrays)
 
@@ -176,7 +187,8 @@ class AggregateStatistics:
                 arrays = {name: saved[name] for name in saved.files}
             names = arrays.pop("feature_names", None)
             d = len(arrays["mean"])
-            for name, shape in _SHAPES.items():
+            shapes = _SHAPES | ({"weight": 0} if "weight" in arrays else {})
+            for name, shape in shapes.items():
                 arrays[name] = _number_array(arrays[name]).reshape([d] * shape)
             if not 1 <= arrays["n_bags"] <= arrays["n_rows"] or (
                 names is not None and len(names) != d
@@ -247,10 +259,16 @@ class Rows:
     statistics : AggregateStatistics
     responses : ndarray of shape (n_bags,)
         ȳ_a, as given.
+    masses : ndarray of shape (n_bags,)
+        What each bag weighs: its size, times its weight with Σ k_a w_a = n where there are weights.
     """
 
-    def __init__(self, X: Any, responses: FloatArray, bags: Bags) -> None:
+    def __init__(
+        self, X: Any, responses: FloatArray, bags: Bags, weights: FloatArray | None = None
+    ) -> None:
         self.X, self.responses, self.bags = X, responses, bags
+        self.masses = bags.sizes if weights is None else bags.sizes * weights
+        self._root = None if weights is None else np.sqrt(weights)
         n, d = X.shape
         # A point near the mean: sums about it lose no digits when they are moved to the mean.
         self._near = _dense(X[:: max(1, n // 1000)]).mean(axis=0)
@@ -259,20 +277,25 @@ class Rows:
         self._bag_means = np.zeros((0 if self._single else bags.n_bags, d))
         for part in _slices(X):
             block = _dense(X[part]) - self._near
-            total += np.ones(len(block)) @ block
-            scatter = _plus_gram(scatter, block)
             if not self._single:
                 local = Bags(bags.codes[part])
                 self._bag_means[local.ids] += local.sum(block)
+            root = self._roots(part)
+            total += (np.ones(len(block)) if root is None else root**2) @ block
+            scatter = _plus_gram(scatter, block if root is None else root[:, None] * block)
         if not self._single:
             self._bag_means /= bags.sizes[:, None]
         mean = total / n
         scatter = _mirrored(scatter) - n * np.outer(mean, mean)
         self.statistics = self._statistics(self._near + mean, scatter)
 
+    def _roots(self, part: slice) -> FloatArray | None:
+        """Roots of the weights of some rows."""
+        return None if self._root is None else self._root[self.bags.codes[part]]
+
     def _statistics(self, mean: FloatArray, scatter: FloatArray) -> AggregateStatistics:
         """A and c from the bag means about ``mean``; W is what they leave of the scatter."""
-        sizes = self.bags.sizes
+        sizes = self.masses
         response_mean = float(sizes @ self.responses / self.bags.n_rows)
         responses = self.responses - response_mean
         between, cross = np.zeros(scatter.shape, order="F"), np.zeros_like(mean)
@@ -304,10 +327,13 @@ class Rows:
         for part in _slices(self.X) if not self._single else ():
             block = _dense(self.X[part]) - self._near
             block -= self._bag_means[self.bags.codes[part]]
-            yield block
+            root = self._roots(part)
+            yield block if root is None else root[:, None] * block
 
 
-def sum_clustered(X: Any, responses: FloatArray, sizes: NDArray[np.int64]) -> AggregateStatistics:
+def sum_clustered(
+    X: Any, responses: FloatArray, sizes: NDArray[np.int64], weights: FloatArray | None = None
+) -> AggregateStatistics:
     """Statistics of rows that lie bag after bag, from columns that are handed out in blocks.
 
     Parameters
@@ -315,10 +341,15 @@ def sum_clustered(X: Any, responses: FloatArray, sizes: NDArray[np.int64]) -> Ag
     X : EncodedRows of shape (n_rows, n_features)
     responses : ndarray of shape (n_bags,)
     sizes : int ndarray of shape (n_bags,)
+    weights : ndarray of shape (n_bags,)
+        What a row of each bag weighs; 1 by default.
     """
     n, d = X.shape
     near = X[:: max(1, n // 1000)].mean(axis=0)
-    response_mean = float(sizes @ responses / n)
+    masses = sizes if weights is None else sizes * weights
+    of_row = None if weights is None else np.repeat(weights, sizes)
+    mass = float(masses.sum())
+    response_mean = float(masses @ responses / mass)
     about = responses - response_mean
     ends = np.cumsum(sizes)
     total, left = np.zeros(d), np.zeros(d)
@@ -327,8 +358,13 @@ def sum_clustered(X: Any, responses: FloatArray, sizes: NDArray[np.int64]) -> Ag
     for row in range(0, n, step):
         stop = min(row + step, n)
         block = X.columns_minus(near, slice(row, stop))
-        total += block.sum(axis=1)
-        scatter = blas.dsyrk(1.0, block.T, beta=1.0, c=scatter, trans=1, overwrite_c=True)
+        heavy = block
+        if of_row is None:
+            total += block.sum(axis=1)
+        else:
+            total += block @ of_row[row:stop]
+            heavy = block * np.sqrt(of_row[row:stop])
+        scatter = blas.dsyrk(1.0, heavy.T, beta=1.0, c=scatter, trans=1, overwrite_c=True)
         # Bags with rows in this block; the first may have begun before it, the last go on after.
         last = int(np.searchsorted(ends, stop))
         starts = np.maximum(ends[first : last + 1] - sizes[first : last + 1], row) - row
@@ -336,14 +372,13 @@ def sum_clustered(X: Any, responses: FloatArray, sizes: NDArray[np.int64]) -> Ag
         sums[:, 0] += left
         done = last + 1 if ends[last] == stop else last
         left = sums[:, -1] if done == last else np.zeros(d)
-        k = sizes[first:done]
-        means = sums[:, : done - first] / k
-        between += (means * k) @ means.T
-        cross += means @ (k * about[first:done])
+        means = sums[:, : done - first] / sizes[first:done]
+        between += (means * masses[first:done]) @ means.T
+        cross += means @ (masses[first:done] * about[first:done])
         first = done
-    mean = total / n
+    mean = total / mass
     # About the mean: Σ k m mᵀ − n x̄ x̄ᵀ, where x̄ is all but 0, and Σ k (ȳ_a − ȳ) = 0.
-    about_mean = n * np.outer(mean, mean)
+    about_mean = mass * np.outer(mean, mean)
     scatter, between = _mirrored(scatter) - about_mean, between - about_mean
     return AggregateStatistics(
         n_rows=n,
@@ -353,7 +388,8 @@ def sum_clustered(X: Any, responses: FloatArray, sizes: NDArray[np.int64]) -> Ag
         between=between,
         within=scatter - between,
         cross=cross,
-        response_square=float(sizes @ about**2),
+        response_square=float(masses @ about**2),
+        weight=None if weights is None else mass,
     )
 
 

@@ -16,6 +16,7 @@ from bagwise import _check
 from bagwise.bags import Bags
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.contract import FloatArray, TakesBags
+from bagwise.estimators.information import released_noise
 from bagwise.released import Release
 from bagwise.statistics import read_bags
 
@@ -107,13 +108,6 @@ def released_shares(release: Release | BagTable) -> FloatArray:
         return np.clip(release.means, 0, 1)
     _check_shares(release.means)
     return release.means
-
-
-def released_noise(release: Release | BagTable) -> FloatArray | None:
-    """Scale of the noise on the mean of each bag of a Release; None without noise."""
-    if not isinstance(release, Release) or release.statement.scale == 0:
-        return None
-    return np.asarray(release.bags["noise_scale"].to_numpy())
 
 
 def _refuse_one_class(found: int) -> None:

@@ -20,10 +20,10 @@ from bagwise.bags import Bags
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.calibration import check_calibrate, fit_calibration
 from bagwise.estimators.choice import cross_validate
-from bagwise.estimators.classes import Classifies, released_noise, released_shares
+from bagwise.estimators.classes import Classifies, released_shares
 from bagwise.estimators.contract import FloatArray, TakesBags, source_of, whole_or_not
 from bagwise.estimators.glm_problem import Problem, Solution, means_of
-from bagwise.estimators.information import bag_weights, read_noise
+from bagwise.estimators.information import bag_weights, read_noise, released_noise
 from bagwise.estimators.saved import load_generalised, save_generalised
 from bagwise.losses import KINDS, check_rho
 from bagwise.released import Release

@@ -17,11 +17,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from bagwise import _check
 from bagwise.bags import Bags
+from bagwise.engines.bag_table import BagTable
+from bagwise.released import Release
 
 FloatArray: TypeAlias = NDArray[np.float64]
+# Weights that differ by less are alike; a share of the noise below which no variance is told.
+ALIKE, LEAST = 1.1, 1e-3
 
 
 def read_noise(noise_scale: Any, bags: Bags) -> FloatArray | None:
@@ -47,6 +52,34 @@ def read_noise(noise_scale: Any, bags: Bags) -> FloatArray | None:
     return scales if scales.any() else None
 
 
+def released_noise(release: Release | BagTable) -> FloatArray | None:
+    """Scale of the noise on the mean of each bag of a Release; None without noise."""
+    if not isinstance(release, Release) or release.statement.scale == 0:
+        return None
+    return np.asarray(release.bags["noise_scale"].to_numpy())
+
+
+def response_variance(means: FloatArray, sizes: Any, noise: FloatArray) -> float:
+    """σ² of Σ_a k_a (ȳ_a − ȳ)² / (σ² + 2 k_a b_a²) = m − 1: means vary as much as they should.
+
+    That is the variance of responses, not of what features leave of them, so that weights err on
+    the side of those without noise; where bags differ in more than chance, they do so the more.
+    """
+    own = 2 * sizes * noise**2
+
+    def excess(variance: float) -> float:
+        weights = sizes / (variance + own)
+        centre = weights @ means / weights.sum()
+        return float(weights @ (means - centre) ** 2) - (len(means) - 1)
+
+    # Past this the sum is below m − 1; where it is below at the least, noise is all there is.
+    largest = 2 * float(sizes @ (means - means.mean()) ** 2) + float(own.max())
+    least = LEAST * float(own.max())
+    if len(means) < 2 or excess(least) <= 0:
+        return least
+    return float(brentq(excess, least, largest))
+
+
 def bag_weights(sizes: Any, noise: FloatArray | None, variance: float) -> FloatArray:
     """w_a of each bag, in units in which rows weigh 1 on average: Σ k_a w_a = n.
 
@@ -69,3 +102,13 @@ def bag_weights(sizes: Any, noise: FloatArray | None, variance: float) -> FloatA
         return np.ones(len(sizes))
     found = variance / (variance + 2 * sizes * noise**2)
     return np.asarray(found * (sizes.sum() / (sizes @ found)))
+
+
+def regression_weights(
+    means: FloatArray, sizes: Any, noise: FloatArray | None
+) -> FloatArray | None:
+    """w_a for responses of unknown variance; None where bags tell what their size says."""
+    if noise is None:
+        return None
+    weights = bag_weights(sizes, noise, response_variance(means, sizes, noise))
+    return weights if weights.max() > ALIKE * weights.min() else None

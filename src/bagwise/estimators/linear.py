@@ -18,6 +18,7 @@ from bagwise import _check
 from bagwise._progress import Progress, silent
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.contract import TakesBags, source_of
+from bagwise.estimators.information import read_noise, regression_weights, released_noise
 from bagwise.estimators.saved import load_linear, save_linear
 from bagwise.estimators.tuning import (
     RHOS,
@@ -100,7 +101,7 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         self.fit_intercept = fit_intercept
         self.ridge = ridge
 
-    def fit(self, X: Any, y: Any = None, bags: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, bags: Any = None, noise_scale: Any = None) -> Self:
         """Fit from rows and the means of their bags, from a Release, or from a table in files.
 
         Parameters
@@ -111,6 +112,9 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
             "loo" is answered by "gcv" as in `fit_statistics`.
         y : one mean a row, or a mapping or Series from bag id to mean
         bags : one id a row, or Bags; None makes every row its own bag
+        noise_scale : number, one a row, or mapping or Series from bag id
+            Scale of Laplace noise on the means, where they have any; a Release brings its own.
+            Where it makes bags differ in what they tell beyond their size, they weigh by that.
         """
         self._check_parameters()
         self.__dict__.pop("encoder_", None)
@@ -118,7 +122,11 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         if source is not None:
             return self.fit_release(source)
         X, responses, groups = self._validate(X, y, bags, reset=True)
-        rows = Rows(X, responses, groups)
+        weights = regression_weights(responses, groups.sizes, read_noise(noise_scale, groups))
+        return self._fit_rows(Rows(X, responses, groups, weights))
+
+    def _fit_rows(self, rows: Rows) -> Self:
+        """Fit to rows in memory."""
         self._refuse_one_bag(rows.statistics)
         spectrum = spectrum_of_statistics(rows.statistics, self.fit_intercept, self.ridge)
         if not spectrum.trusted:
@@ -155,7 +163,11 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
             return self
         whole = release.statement.features == "statistics" and features is None
         chosen = None if whole else release.encoder(features)
-        self.fit_statistics(release.statistics(chosen, progress, engine))
+        weights = None
+        if release.statement.features == "rows":
+            noise = released_noise(release)
+            weights = regression_weights(release.means, release.sizes, noise)
+        self.fit_statistics(release.statistics(chosen, progress, engine, weights))
         if chosen is not None:
             self.encoder_ = chosen
         return self

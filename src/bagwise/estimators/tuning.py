@@ -99,7 +99,7 @@ def leave_one_out(
     A bag that nothing else tells about (1 − h_a = 0 at every rho) is left out, and so is one that
     lies so far from all others (1e5 of their spreads or so) that 1 − h_a is lost in rounding.
     """
-    n, sizes = rows.bags.n_rows, rows.bags.sizes
+    n, sizes = rows.bags.n_rows, rows.masses
     centre, response = np.zeros(len(spectrum.basis)), 0.0
     if fit_intercept:
         centre, response = rows.statistics.mean, rows.statistics.response_mean
