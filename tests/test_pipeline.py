@@ -23,6 +23,7 @@ from bagwise import (
     AggregateMLPRegressor,
     AggregateStatistics,
     Bags,
+    BagTable,
     Release,
     tables,
 )
@@ -119,6 +120,65 @@ def test_features_can_be_chosen_where_rows_or_means_were_released(place):
     made = Release.load(place / "statistics")
     with pytest.raises(ValueError, match="the release must hold features='rows' for this"):
         AggregateLinearRegression(rho=0.0).fit_release(made, ["v"])
+
+
+def voters(n=2000):
+    """Rows in precincts that differ: what names a precinct says all of its mean."""
+    rng = np.random.default_rng(1)
+    precinct = rng.integers(0, 100, n)
+    a, b = rng.normal(size=(2, n)) + rng.normal(size=(2, 100))[:, precinct]
+    rows = pd.DataFrame({"a": a, "b": b, "number": precinct, "ward": np.char.mod("w%d", precinct)})
+    return rows.assign(y=a - 2 * b + 0.1 * rng.normal(size=n))
+
+
+@pytest.mark.parametrize("model", [AggregateLinearRegression, AggregateMLPRegressor])
+@pytest.mark.parametrize("bags", ["number", "ward", ["number", "ward"]])
+@pytest.mark.parametrize("source", ["release", "table"])
+def test_what_names_the_bag_is_a_feature_only_where_it_is_named(tmp_path, model, bags, source):
+    rows, names = voters(), [bags] if isinstance(bags, str) else bags
+    if source == "release":
+        made = release(rows, response="y", bags=bags, epsilon=np.inf, bounds=(-20, 20),
+                       ledger=None, out=tmp_path / "out")  # fmt: skip
+        assert made.statement.columns == ["a", "b", "number", "ward"]
+        assert set(made.training_set()[0].column_names).isdisjoint(names)
+        assert made.training_set(["a", *names])[0].column_names == ["a", *names]
+    else:
+        means = rows.assign(y=rows.groupby(names)["y"].transform("mean"))
+        means.to_parquet(tmp_path / "rows.parquet")
+        made = BagTable(tmp_path / "rows.parquet", "y", bags)
+    others = [name for name in ("a", "b", "number", "ward") if name not in names]
+    assert list(made.encoder().columns) == others
+    quick = {"epochs": 2, "rho": 0.1} if model is AggregateMLPRegressor else {}
+    assert list(model(**quick).fit(made).encoder_.columns) == others
+    both = ["a", "b"]
+    assert list(model(**quick).fit_release(made, [*both, *names]).encoder_.columns)[2:] == names
+    fitted = AggregateLinearRegression(rho=0.0).fit_release(made, both)
+    new = rows[both].assign(number=-1, ward="unseen")
+    assert r2_score(rows["y"], fitted.predict(new)) > 0.9
+    with pytest.raises(ValueError, match="features must be at least one column; got none"):
+        made.encoder([])
+
+
+@pytest.mark.parametrize("features", ["means", "statistics"])
+def test_what_names_the_bag_is_averaged_only_where_it_is_named(tmp_path, features):
+    def go(columns, out):
+        return release(voters()[["a", "number", "y"]], response="y", bags="number", ledger=None,
+                       epsilon=np.inf, bounds=(-20, 20), features=features, columns=columns,
+                       out=tmp_path / out)  # fmt: skip
+
+    made = go(None, "some")
+    assert made.statement.columns == ["a"]
+    assert AggregateLinearRegression(rho=0.0).fit(made).n_features_in_ == 1
+    assert go(["a", "number"], "all").statement.columns == ["a", "number"]
+
+
+@pytest.mark.parametrize("features", ["rows", "means"])
+def test_a_model_that_takes_the_bag_is_scored_on_its_release(tmp_path, features):
+    made = release(voters()[["a", "number", "y"]], response="y", bags="number", ledger=None,
+                   epsilon=np.inf, bounds=(-20, 20), features=features,
+                   columns=["a", "number"], out=tmp_path / "out")  # fmt: skip
+    model = AggregateLinearRegression(rho=0.0).fit_release(made, ["number", "a"])
+    assert evaluate_release(model, made)["bags"].r2 > 0.1
 
 
 @pytest.mark.parametrize("kind", ["rows", "means", "statistics"])

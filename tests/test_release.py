@@ -545,7 +545,7 @@ def test_csv_files_whose_first_lines_look_otherwise_are_one_table(plain, tmp_pat
     (tmp_path / "a.csv").write_text("x,z,g,y\n" + "1,,7,1\n" * 10)
     (tmp_path / "b.csv").write_text("x,z,g,y\n" + "0.5,2,8,2\n" * 10)
     made = plain(tmp_path / "*.csv", bags="g")
-    X = made.training_set()[0]
+    X = made.training_set(["x", "z", "g"])[0]
     assert sorted(X["x"].to_pylist()) == [0.5] * 10 + [1.0] * 10
     assert made.bags.sort_by("bag")["bag"].to_pylist() == [7, 8]
     assert [X.schema.field(name).type for name in ("z", "g")] == [pa.float64(), pa.int64()]

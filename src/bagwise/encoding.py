@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -158,6 +158,25 @@ class EncodedRows:
             out[place + codes[known], known] += 1.0
             place += levels
         return out
+
+
+def choose_features(
+    columns: Sequence[str], bag_columns: Sequence[str], asked: Sequence[str] | None, source: str
+) -> list[str]:
+    """The columns of ``source`` to take: those asked for, or all but those that make the bags.
+
+    What names the bag tells bags apart and nothing else, and other rows are in other bags.
+    """
+    others = [name for name in columns if name not in bag_columns]
+    chosen = others if asked is None else list(asked)
+    for name in chosen:
+        if name not in columns:
+            some = ", ".join(columns[:10])
+            _check.refuse("features", f"columns of {source}", f"{name!r}", f"It has {some}")
+    if not chosen:
+        remedy = "Columns that make the bags are taken where they are named"
+        _check.refuse("features", "at least one column", "none", remedy)
+    return chosen
 
 
 def _codes(values: Any, levels: tuple[str, ...], name: str, unknown: str) -> NDArray[Any]:

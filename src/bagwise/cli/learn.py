@@ -46,7 +46,8 @@ def fit_command(
         typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (networks)."),
     ] = None,
     features: Annotated[
-        str | None, typer.Option(help="Columns to take, with commas between. Default: all.")
+        str | None,
+        typer.Option(help="Columns to take, with commas between. Default: all but bags'."),
     ] = None,
     ridge: Annotated[
         float, typer.Option(help="Penalty on squared coefficients, linear only.")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._progress import Progress, silent
-from bagwise.encoding import Encoder
+from bagwise.encoding import Encoder, choose_features
 from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import Layout, Permutation, check_ids, ids, placed
@@ -51,7 +51,8 @@ class BagTable:
     -----
     Guarantees: memory grows with the number of bags, not of rows; the copy on disk holds features
     only and goes when the table does.
-    Limits: standard input is read at once.
+    Limits: standard input is read at once. Columns that make the bags are features only where they
+    are named: a model could tell bags apart by them, and rows of other bags have other values.
 
     Examples
     --------
@@ -63,6 +64,8 @@ class BagTable:
     >>> table = BagTable(path, response="share", bags="town")
     >>> table.columns, table.sizes.tolist(), sorted(table.means.tolist())
     (['age', 'town'], [2, 2], [0.5, 1.0])
+    >>> table.encoder().names
+    ('age',)
     """
 
     def __init__(
@@ -133,12 +136,11 @@ class BagTable:
             yield group.read(), group.means[of_row], group.ids.to_numpy()[of_row]
 
     def encoder(self, columns: Sequence[str] | None = None) -> Encoder:
-        """How these columns become numbers: text as one column a level. By default all of them."""
-        chosen = self.columns if columns is None else list(columns)
-        for name in chosen:
-            if name not in self.columns:
-                some = ", ".join(self.columns[:10])
-                _check.refuse("features", "columns of the table", f"{name!r}", f"It has {some}")
+        """How these columns become numbers: text as one column a level.
+
+        By default all of them but those that make the bags.
+        """
+        chosen = choose_features(self.columns, self.labels.column_names, columns, "the table")
         kinds = {name: plain_type(self._schema.field(name).type) for name in chosen}
         text = [name for name, kind in kinds.items() if not is_number(kind)]
         return Encoder.learn(pa.schema(kinds), chosen, (g.read(text) for g in self._groups))
@@ -146,7 +148,7 @@ class BagTable:
     def statistics(
         self, encoder: Encoder | None = None, progress: Progress = silent
     ) -> AggregateStatistics:
-        """A, W, c of these features, by default all of them, in one pass over row groups."""
+        """A, W, c of these features, by default those of `encoder`, in one pass over row groups."""
         chosen = self.encoder() if encoder is None else encoder
         return self._engine.sum(partial(sum_row_group, chosen), self._groups, progress)
 

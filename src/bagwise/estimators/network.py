@@ -103,7 +103,8 @@ class Network(BaseEstimator):
         ----------
         release : Release or BagTable
         features : sequence of str
-            Columns to take; by default all. Text is one-hot encoded, its levels remembered.
+            Columns to take; by default all but those that make the bags. Text is one-hot encoded,
+            its levels remembered.
         """
         need("torch", "neural")
         from bagwise.neural.ensemble import find_device

@@ -101,7 +101,8 @@ def release(
         What leaves of the features: rows with their bag, means over bags (rho = 0 only), the sums
         A, W, c (every rho), or nothing.
     columns : sequence of str
-        Feature columns that leave; by default all but response and user.
+        Feature columns that leave; by default all but response and user, and for means and
+        statistics those that make the bags.
     budget : float
         Total to spend on these responses, ever; needed at their first release.
     step : float

@@ -228,7 +228,8 @@ def feature_columns(
     stay : iterable of str
         Columns that stay home: the response, the user.
     bag_columns : sequence of str
-        Columns that make a bag; one called "bag" leaves as its id and not again as a feature.
+        Columns that make a bag; they leave with rows, from which a learner takes others by default,
+        but are not averaged unless asked for. One called "bag" leaves as its id alone.
     columns : sequence of str or None
         Those asked for; None asks for all that will do.
     features : {"rows", "means", "statistics", "none"}
@@ -244,7 +245,7 @@ def feature_columns(
         kind = plain_type(table.schema.field(name).type)
         return not averaged or (is_number(kind) and name not in missing)
 
-    ids = {name for name in bag_columns if name == "bag" or not fits(name)}
+    ids = {name for name in bag_columns if averaged or name == "bag"}
     if columns is None:
         chosen = [name for name in table.names if name not in {*stay, *ids}]
     else:
