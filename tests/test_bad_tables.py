@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bagwise import AggregateLinearRegression
+from bagwise.release import Ledger
 
 N = 400
 
@@ -29,6 +30,10 @@ def place(tmp_path):
     pq.write_table(table().drop_columns("a"), tmp_path / "narrow.parquet")
     holes = pa.array([None if i == 77 else float(i) for i in range(N)])
     pq.write_table(table(a=holes), tmp_path / "holes.parquet")
+    for hole in ("NaN", "inf"):
+        numbers = np.arange(N, dtype=np.float32)
+        numbers[77] = float(hole)
+        pq.write_table(table(a=numbers), tmp_path / f"{hole}.parquet")
     for name, kind in (("0", pa.float64()), ("1", pa.int32())):
         part = table(a=pa.array(range(N)).cast(kind))
         (tmp_path / "mixed").mkdir(exist_ok=True)
@@ -46,9 +51,13 @@ def place(tmp_path):
 
 def words(what, place, source, out):
     """A command line that would work on a good table."""
+    release = (
+        f"release {source} --response y --bag-size 8 --columns a,b --epsilon 1 --bounds -3 3 "
+        f"--budget 5 --ledger {place}/ledger.db --out {out}"
+    )
     lines = {
-        "release": f"release {source} --response y --bag-size 8 --features means --columns a,b "
-        f"--epsilon 1 --bounds -3 3 --budget 5 --ledger {place}/ledger.db --out {out}",
+        "release": f"{release} --features means",
+        "release rows": f"{release} --features rows",
         "fit": f"fit {source} --response y --bags bag --features a,b --out {out}",
         "predict": f"predict {place}/model {source} --out {out}.parquet",
         "evaluate": f"evaluate {place}/model {source} --response y --bags bag",
@@ -65,6 +74,8 @@ def left_over(place, before):
 SENTENCES = {
     "narrow.parquet": "must be",
     "holes.parquet": "must be",
+    "NaN.parquet": "must be",
+    "inf.parquet": "must be",
     "mixed": "must be of",
     "cut.parquet": "must be",
     "spoilt.parquet": "must be",
@@ -73,7 +84,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("what", ["release", "fit", "predict", "evaluate"])
+@pytest.mark.parametrize("what", ["release", "release rows", "fit", "predict", "evaluate"])
 @pytest.mark.parametrize("source", SENTENCES)
 def test_a_bad_table_is_one_sentence(place, command, what, source):
     before = set(place.rglob("*"))
@@ -82,9 +93,10 @@ def test_a_bad_table_is_one_sentence(place, command, what, source):
     assert SENTENCES[source] in complaint
     assert len(complaint.strip().splitlines()) <= 6, "a sentence, as a terminal breaks it"
     assert not left_over(place, before)
+    assert not (place / "ledger.db").exists() or not Ledger(place / "ledger.db").datasets()
 
 
-@pytest.mark.parametrize("what", ["release", "fit", "predict", "evaluate"])
+@pytest.mark.parametrize("what", ["release", "release rows", "fit", "predict", "evaluate"])
 def test_the_good_table_is_taken(place, command, what):
     assert command(*words(what, place, place / "good.parquet", place / "out"))[0] == 0
 
@@ -130,7 +142,7 @@ def run_limited(line, limit):
     )
 
 
-@pytest.mark.parametrize("what", ["release", "fit", "predict"])
+@pytest.mark.parametrize("what", ["release", "release rows", "fit", "predict"])
 def test_no_space_left_is_told_and_nothing_stays(place, what):
     """Files may not grow past a kilobyte, which a process sees as a disk that is full."""
     before = set(place.rglob("*"))

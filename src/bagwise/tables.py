@@ -13,10 +13,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._parallel import stoppable
@@ -425,6 +427,14 @@ def _refuse_mixed(schemas: list[pa.Schema], name: str) -> None:
             column = differ[0]
             got = f"{first.get(column)} and {other.get(column)} in column {column!r} of {name!r}"
             _check.refuse("the table", "of files with one type a column", got, "Write them alike")
+
+
+def all_finite(numbers: NDArray[Any]) -> bool:
+    """Whether every one of these is finite."""
+    # A sum is finite when its terms are, and quicker to look at than each of them.
+    with np.errstate(all="ignore"):
+        total = numbers.sum(dtype=np.float64)
+    return bool(np.isfinite(total) or np.isfinite(numbers).all())
 
 
 def is_number(kind: pa.DataType) -> bool:

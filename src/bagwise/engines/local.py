@@ -23,7 +23,7 @@ from bagwise import _check
 from bagwise._extras import need
 from bagwise._parallel import on_threads
 from bagwise._progress import Progress, silent
-from bagwise.engines.cluster import Clustering
+from bagwise.engines.cluster import Clustering, Joined
 from bagwise.engines.engine import Ask, Batches, Engine, Found, Item
 from bagwise.engines.layout import refuse_changed
 from bagwise.row_groups import RowGroup, on_cores
@@ -59,25 +59,25 @@ class Local(Engine):
 
     def cluster(
         self, clustering: Clustering, pieces: Sequence[Piece], progress: Progress = silent
-    ) -> int:
+    ) -> Joined:
         """Through a file for each part, in a folder beside it that is gone at the end."""
         folder = clustering.folder / ".moving"
         folder.mkdir()
         locks: defaultdict[int, Lock] = defaultdict(Lock)
 
-        def split(piece: Piece) -> int:
+        def split(piece: Piece) -> Joined:
             for number, stream in clustering.split(piece):
                 with locks[number], (folder / f"{number}").open("ab") as file:
                     file.write(stream)
             # Rows are counted where they are joined.
-            return 0
+            return Joined()
 
         join = partial(_join, clustering, folder)
         work = chain(on_threads(split, pieces), on_threads(join, clustering.parts))
         # No loop of our own, in which an interrupt would find threads still at their files.
-        rows = sum(progress(work, len(pieces) + len(clustering.parts)))
+        joined = sum(progress(work, len(pieces) + len(clustering.parts)), Joined())
         shutil.rmtree(folder)
-        return rows
+        return joined
 
     def bag_totals(
         self, task: Batches, pieces: Sequence[Piece], n_bags: int, progress: Progress = silent
@@ -116,13 +116,13 @@ class Local(Engine):
             con.disconnect()
 
 
-def _join(clustering: Clustering, folder: Path, number: int) -> int:
+def _join(clustering: Clustering, folder: Path, number: int) -> Joined:
     """Join a part from its file, and let go of that."""
     path = folder / f"{number}"
     with pa.memory_map(str(path)) as file:
-        rows = clustering.join(number, [file.read_buffer()])
+        joined = clustering.join(number, [file.read_buffer()])
     path.unlink()
-    return rows
+    return joined
 
 
 def _flow(task: Batches, pieces: Sequence[Piece], progress: Progress) -> Iterator[pa.RecordBatch]:
