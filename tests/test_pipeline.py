@@ -8,7 +8,7 @@ import shutil
 import types
 import zipfile
 from contextlib import nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pandas as pd
@@ -20,6 +20,7 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 from bagwise import (
     AggregateLinearRegression,
+    AggregateMLPClassifier,
     AggregateMLPRegressor,
     AggregateStatistics,
     Bags,
@@ -28,6 +29,7 @@ from bagwise import (
     tables,
 )
 from bagwise._disk import appearing_file
+from bagwise.cli.learn import _linear_scores
 from bagwise.engines import cluster as write_module
 from bagwise.engines.local import Local
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
@@ -101,6 +103,15 @@ def test_predictions_take_the_columns_of_the_release(place):
         np.testing.assert_allclose(model.predict(X), expected)
     assert r2_score(rows["y"], model.predict(rows)) > 0.7
     np.testing.assert_allclose(model.predict(encoded(rows[["u", "v", "town"]])), expected)
+
+
+@pytest.mark.parametrize("epsilon", [5.0, np.inf])
+@pytest.mark.parametrize("bounds", [(-9, 15), (0, 1.5), (-0.5, 1)])
+def test_a_classifier_refuses_a_release_of_another_response(tmp_path, epsilon, bounds):
+    made = release(table(100), response="y", epsilon=epsilon, bounds=bounds, bag_size=5,
+                   ledger=None, out=tmp_path / "out")  # fmt: skip
+    with pytest.raises(ValueError, match=r"within \[0, 1\]; got a release of 'y' from"):
+        AggregateMLPClassifier(epochs=1, rho=0.0).fit(made)
 
 
 def test_a_fit_on_rows_forgets_the_release(place):
@@ -534,6 +545,26 @@ def test_constant_responses_are_scored_as_scikit_learn_does(place, tmp_path):
     table(20).assign(y=1.0).to_parquet(tmp_path / "c.parquet")
     model = AggregateLinearRegression.load(place / "model-rows")
     assert evaluate_table(model, open_table(tmp_path / "c.parquet"), "y")["rows"].r2 == 0.0
+
+
+def test_noise_that_drowns_the_error_is_told(place):
+    """Where the error of bags is less than their noise explains."""
+    made = Release.load(place / "rows")
+    model = AggregateLinearRegression(rho=0.0).fit(made)
+    scales = pa.array(100 * made.bags["noise_scale"].to_numpy())
+    loud = replace(made, bags=made.bags.set_column(3, "noise_scale", scales))
+    told, sentence = _linear_scores(model, loud)
+    assert told["row_rmse_estimate"] is None
+    assert told["row_rmse_with_noise"] > 1
+    assert sentence == "Error of a row: the noise of the release is too large to tell."
+
+
+def test_noise_is_a_word_of_releases_alone(shell, place, tmp_path):
+    rows = table().assign(bag=np.arange(3000) // 5)
+    rows.assign(y=rows.groupby("bag")["y"].transform("mean")).to_parquet(tmp_path / "t.parquet")
+    said = shell("fit t.parquet --response y --bags bag --out m")[1]
+    assert "Error of a row, estimated from bags:" in said
+    assert "noise" not in said
 
 
 def test_one_bag_tells_no_error(shell, tmp_path):

@@ -121,13 +121,14 @@ def _linear_scores(estimator: Any, released: Any) -> tuple[dict[str, Any], str]:
         # A mean of k rows with Laplace noise of scale b has variance σ²/k + 2b².
         scales = released.bags["noise_scale"].to_numpy()
         added = float((2 * released.sizes * scales**2).mean())
-    row, noisy = _root(max(score - added, 0.0 * score)), _root(score)
-    words = (
-        "Error of a row: too few bags to tell."
-        if row is None
-        else f"Error of a row, estimated from bags: {row:.3g} (root mean square; "
-        f"{noisy:.3g} with the noise of the release)."
-    )
+    row, noisy = _root(score - added), _root(score)
+    if noisy is None:
+        words = "Error of a row: too few bags to tell."
+    elif row is None:
+        words = "Error of a row: the noise of the release is too large to tell."
+    else:
+        beside = f"; {noisy:.3g} with the noise of the release" if added else ""
+        words = f"Error of a row, estimated from bags: {row:.3g} (root mean square{beside})."
     return {"row_rmse_estimate": row, "row_rmse_with_noise": noisy}, words
 
 
@@ -254,7 +255,7 @@ def _beside(out: Path, engine: str) -> Iterator[str | None]:
 
 def _root(square: Any) -> float | None:
     """A square root, or None where there is none, as JSON has it."""
-    return None if square != square else float(square**0.5)
+    return float(square**0.5) if square >= 0 else None
 
 
 def _rho(text: str) -> float | str:

@@ -17,6 +17,7 @@ from bagwise.bags import Bags
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.contract import FloatArray, TakesBags
 from bagwise.released import Release
+from bagwise.statement import Statement
 from bagwise.statistics import read_bags
 
 
@@ -101,10 +102,20 @@ def released_shares(release: Release | BagTable) -> FloatArray:
     Noise leads past the ends, where the log loss has no minimum: noisy shares are clipped.
     """
     means = release.means
+    if isinstance(release, Release):
+        _check_bounds(release.statement)
     if isinstance(release, Release) and release.statement.scale > 0:
         means = np.clip(means, 0, 1)
     _check_shares(means)
     return means
+
+
+def _check_bounds(said: Statement) -> None:
+    """Refuse a release of a response that is no class: clipped to [0, 1] it would mean nothing."""
+    if said.low < 0 or said.high > 1:
+        got = f"a release of {said.response!r} from {said.low:g} to {said.high:g}"
+        remedy = "Fit a regression; or ask for a release of 0 and 1 with those bounds"
+        _check.refuse("shares of a class", "within [0, 1]", got, remedy)
 
 
 def _check_shares(shares: FloatArray) -> None:
