@@ -454,6 +454,7 @@ def test_a_table_of_several_files_or_on_standard_input(tmp_path, command, monkey
     [
         ({"y": "not constant"}, "column 'y' must be constant within a bag"),
         ({"y": np.nan}, "column 'y' must be finite in every row"),
+        ({"y": 1e300}, r"column 'y' must be within ±1e\+140; got larger ones"),
         ({"bag": None}, "column 'bag' must be a bag in every row"),
         ({"response": "z"}, "response must be columns of the table; got 'z'"),
         ({"bags": "z"}, "bags must be columns of the table; got 'z'"),
@@ -471,7 +472,7 @@ def test_bad_tables_are_one_sentence(tmp_path, change, sentence):
             frame.loc[5, name] += 1
         else:
             frame[name] = frame[name].astype(float)
-            frame.loc[5, name] = np.nan
+            frame.loc[5, name] = np.nan if value is None else value
     path = tmp_path / "rows.csv"
     frame.to_csv(path, index=False)
     with pytest.raises(ValueError, match=sentence):

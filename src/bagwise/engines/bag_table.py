@@ -24,7 +24,7 @@ from bagwise.engines.engine import Engine
 from bagwise.engines.layout import Layout, Permutation, check_ids, ids, placed
 from bagwise.engines.local import Local
 from bagwise.row_groups import RowGroup, find_groups, sum_row_group
-from bagwise.statistics import AggregateStatistics
+from bagwise.statistics import AggregateStatistics, refuse_huge
 from bagwise.tables import Piece, is_number, numbered, open_table, plain, plain_type
 
 
@@ -166,9 +166,11 @@ def _count(piece: Piece, names: list[str], response: str) -> int:
             if values.null_count or nan:
                 got = "missing ones"
                 _check.refuse(f"column {name!r}", "a bag in every row", got, "Name those rows")
-        if not np.isfinite(_floats(batch[response])).all():
+        responses = _floats(batch[response])
+        if not np.isfinite(responses).all():
             got = "missing or infinite values"
             _check.refuse(f"column {response!r}", "finite in every row", got, "Drop those rows")
+        refuse_huge(responses, f"column {response!r}")
         count += batch.num_rows
     return count
 
