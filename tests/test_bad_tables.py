@@ -38,6 +38,9 @@ def place(tmp_path):
         part = table(a=pa.array(range(N)).cast(kind))
         (tmp_path / "mixed").mkdir(exist_ok=True)
         pq.write_table(part, tmp_path / "mixed" / f"{name}.parquet")
+    (tmp_path / "lacking").mkdir()
+    pq.write_table(table(), tmp_path / "lacking" / "0.parquet")
+    pq.write_table(table().drop_columns("a"), tmp_path / "lacking" / "1.parquet")
     data = (tmp_path / "good.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(data[: len(data) // 2])
     spoilt = bytearray(data)
@@ -76,7 +79,8 @@ SENTENCES = {
     "holes.parquet": "must be",
     "NaN.parquet": "must be",
     "inf.parquet": "must be",
-    "mixed": "must be of",
+    "mixed": "double and int32 in column 'a'",
+    "lacking": "column 'a' in some alone",
     "cut.parquet": "must be",
     "spoilt.parquet": "must be",
     "empty": "the table must be of at least one file",
@@ -91,6 +95,7 @@ def test_a_bad_table_is_one_sentence(place, command, what, source):
     code, said, complaint = command(*words(what, place, place / source, place / "out"))
     assert code == 2, said
     assert SENTENCES[source] in complaint
+    assert ".." not in complaint
     assert len(complaint.strip().splitlines()) <= 6, "a sentence, as a terminal breaks it"
     assert not left_over(place, before)
     assert not (place / "ledger.db").exists() or not Ledger(place / "ledger.db").datasets()
@@ -99,6 +104,17 @@ def test_a_bad_table_is_one_sentence(place, command, what, source):
 @pytest.mark.parametrize("what", ["release", "release rows", "fit", "predict", "evaluate"])
 def test_the_good_table_is_taken(place, command, what):
     assert command(*words(what, place, place / "good.parquet", place / "out"))[0] == 0
+
+
+@pytest.mark.parametrize("what", ["release", "fit", "predict", "evaluate"])
+def test_columns_in_names_of_folders_are_told(place, command, what):
+    (place / "parts" / "a=1").mkdir(parents=True)
+    pq.write_table(table().drop_columns("a"), place / "parts" / "a=1" / "0.parquet")
+    code, _, complaint = command(*words(what, place, place / "parts", place / "out"))
+    assert code == 2
+    if what != "fit":
+        assert "Names of folders are not read" in complaint
+    assert "'a'" in complaint
 
 
 @pytest.mark.parametrize("what", ["release", "fit"])
@@ -175,3 +191,21 @@ def test_no_permission_is_told(place, what, tmp_path_factory):
     assert run.returncode == 2, run.stderr
     assert "Permission denied" in run.stderr or "permission" in run.stderr.lower()
     assert "Traceback" not in run.stderr
+
+
+def test_a_folder_that_may_not_be_read_is_not_called_empty(place, command, monkeypatch):
+    """Nor is one deeper down passed over."""
+    scandir = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("empty"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    (place / "above").mkdir()
+    (place / "empty").rename(place / "above" / "empty")
+    pq.write_table(table(), place / "above" / "0.parquet")
+    code, _, complaint = command(*words("fit", place, place / "above", place / "out"))
+    assert code == 2
+    assert "Permission denied" in complaint

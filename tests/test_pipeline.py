@@ -32,6 +32,7 @@ from bagwise._disk import appearing_file
 from bagwise.cli.learn import _linear_scores
 from bagwise.engines import cluster as write_module
 from bagwise.engines.local import Local
+from bagwise.estimators.models import load_model
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
 from bagwise.release import release
 from bagwise.tables import open_table
@@ -557,6 +558,19 @@ def test_noise_that_drowns_the_error_is_told(place):
     assert told["row_rmse_estimate"] is None
     assert told["row_rmse_with_noise"] > 1
     assert sentence == "Error of a row: the noise of the release is too large to tell."
+
+
+def test_a_seed_gives_the_same_network_from_a_shell(shell, place):
+    quick = "fit @/rows --model mlp --rho 0.1 --features u,v --seed 3 --device cpu"
+    for out in ("one", "two"):
+        assert shell(f"{quick} --out {out}")[0] == 0
+    one, two = (load_model(out).predict(table(50)) for out in ("one", "two"))
+    np.testing.assert_array_equal(one, two)
+    for option in ("--seed 3", "--device cpu"):
+        code, _, said = shell(f"fit @/rows {option} --out m")
+        assert code == 2
+        assert "seed and device must be for networks" in said
+    assert "seed must be in" in shell("fit @/rows --model mlp --seed -1 --out m")[2]
 
 
 def test_noise_is_a_word_of_releases_alone(shell, place, tmp_path):

@@ -52,6 +52,8 @@ def fit_command(
     ridge: Annotated[
         float, typer.Option(help="Penalty on squared coefficients, linear only.")
     ] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Of randomness, networks only.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda, networks only.")] = "auto",
     engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
@@ -60,11 +62,18 @@ def fit_command(
     from bagwise._disk import check_free
     from bagwise.engines import open_engine
     from bagwise.estimators.models import MODELS
+    from bagwise.estimators.network import Network
 
     _check.choice("model", model, MODELS)
     if model != "linear" and (ridge or engine != "local"):
         got = f"ridge={ridge:g}, engine={engine!r} with {model}"
         _check.refuse("ridge and engine", "for linear models", got, "Leave them out")
+    network = issubclass(MODELS[model], Network)
+    if not network and (seed is not None or device != "auto"):
+        got = f"seed={seed}, device={device!r} with {model}"
+        _check.refuse("seed and device", "for networks", got, "Leave them out")
+    if seed is not None and not 0 <= seed < 2**32:
+        _check.refuse("seed", "in [0, 2**32)", f"seed={seed}", "Pass a whole number in it")
     check_free(out.absolute())
     start = time.perf_counter()
     where = open_engine(engine)
@@ -86,7 +95,8 @@ def fit_command(
             estimator.fit_release(released, chosen, bar("Summing rows"), where)
             scores, sentence = _linear_scores(estimator, released)
         else:
-            estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True)
+            options = {"random_state": seed, "device": device, "progress": True} if network else {}
+            estimator = MODELS[model](rho=_rho(rho or "cv"), **options)
             estimator.fit_release(released, chosen)
             scores, sentence = _network_scores(estimator)
     estimator.save(out)

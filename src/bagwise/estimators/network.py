@@ -275,7 +275,7 @@ class Network(BaseEstimator):
         return path if number is None else path.with_name(f"{path.name}.{number}")
 
     def _progress(self) -> Progress:
-        return bar("Training") if self.progress else silent
+        return bar("Training", at_most=self.early_stopping) if self.progress else silent
 
     # Predicting
 
