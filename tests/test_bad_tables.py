@@ -170,7 +170,20 @@ def test_no_space_left_is_told_and_nothing_stays(place, what):
     run = run_limited(words(what, place, source, place / "out"), limit)
     assert run.returncode == 2, run.stderr
     assert "Traceback" not in run.stderr
+    if "ledger" not in run.stderr:
+        assert "No space left at '/" in run.stderr
+        assert "free some, or choose another place" in run.stderr
     assert not left_over(place, before)
+
+
+def test_no_space_left_leaves_no_half_of_a_picture(tmp_path):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+
+    run = run_limited(["paper", "figure1", "--out", str(tmp_path / "paper")], limit)
+    assert run.returncode == 2, run.stderr
+    assert "No space left at '/" in run.stderr
+    assert not list(tmp_path.rglob("*.*"))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become nobody")

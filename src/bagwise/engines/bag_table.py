@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise._disk import enough_space
 from bagwise._progress import Progress, silent
 from bagwise.encoding import Encoder, choose_features
 from bagwise.engines.cluster import Clustering
@@ -122,7 +123,8 @@ class BagTable:
         finalize(self, shutil.rmtree, place, ignore_errors=True)
         self._schema = pa.schema([table.schema.field(name) for name in self.columns])
         clustering = Clustering.of(layout, self._schema, place, pieces)
-        clustering.check(engine.cluster(clustering, pieces, progress))
+        with enough_space(place):
+            clustering.check(engine.cluster(clustering, pieces, progress))
         self._groups = find_groups(place, layout.ids, self.sizes, self.means)
 
     def row_groups(self) -> list[RowGroup]:
