@@ -24,6 +24,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/release.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/neural.py
 
 docs: $(STAMP)
 	$(BIN)/zensical build --clean --strict

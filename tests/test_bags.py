@@ -214,6 +214,14 @@ def test_responses_that_do_not_fit_get_one_sentence(y, sentence):
         Bags(["b", "a", "b"]).align(y)
 
 
+def test_ids_are_told_as_they_are_written():
+    mixed = np.array([np.int64(4), "b"], dtype=object)
+    with pytest.raises(ValueError, match=r"got none for bag 4\."):
+        Bags(mixed).align({"b": 0.0})
+    with pytest.raises(ValueError, match=r"got one for bag 4\."):
+        Bags(["b"]).align({"b": 0.0, np.int64(4): 0.0})
+
+
 def test_a_series_that_could_be_read_both_ways_is_refused():
     y = pd.Series([1.0, 2.0, 3.0], index=["a", "b", "c"])
     with pytest.raises(ValueError, match="y must be unambiguous"):

@@ -133,3 +133,36 @@ def test_an_interrupted_group_by_ends_at_once_and_leaves_nothing(folder, number)
     child = start(folder, GROUPING, *FIT.split())
     assert child.stdout.readline() == "at work\n", child.stderr.read()
     check(folder, child, number)
+
+
+# The command, struck while it loads the module that is named first.
+LOADING = textwrap.dedent(
+    """
+    import os, sys
+
+    class Strike:
+        def find_spec(self, name, path=None, target=None):
+            if name == module:
+                os.kill(os.getpid(), number)
+
+    module, number = sys.argv.pop(1), int(sys.argv.pop(1))
+    sys.meta_path.insert(0, Strike())
+    from bagwise_command import main
+    main()
+    """
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("module", ["bagwise", "numpy", "sklearn.base", "typer", "bagwise.cli"])
+def test_a_command_interrupted_while_it_loads_ends_in_a_word(folder, module, number):
+    child = start(folder, LOADING, module, str(int(number)), *FIT.split())
+    out, said = child.communicate(timeout=60)
+    assert (child.returncode, out, said) == (128 + number, "", "Aborted.\n")
+
+
+def test_the_command_runs_what_it_is_asked(folder):
+    code = "from bagwise_command import main; main()"
+    child = start(folder, code, *FIT.split())
+    assert "Fitted" in child.communicate(timeout=60)[0]
+    assert child.returncode == 0

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from bagwise import (  # noqa: E402
+    AggregateLinearRegression,
     AggregateMLPClassifier,
     AggregateMLPRegressor,
     AggregateTorchClassifier,
@@ -295,6 +296,79 @@ def test_an_ensemble_is_its_networks_one_by_one(batch_size):
     np.testing.assert_allclose(one(rows).detach(), pieces.predict(X)[-1:], atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"means": np.zeros(7)}, "means must be one entry a bag; got 7 for 8 bags"),
+        ({"learning_rate": -0.1}, "learning_rate must be above 0"),
+        ({"bags": Bags.random(80, 10, random_state=0)}, "bags must be of rows of X; got 80 rows"),
+        ({"rows": np.arange(39)}, "bags must be of rows of X"),
+        ({"rows": np.arange(1, 41)}, "bags must be of rows of X"),
+    ],
+)
+def test_members_that_do_not_fit_are_refused(change, sentence):
+    asked = {"bags": Bags.random(40, 5, random_state=0), "means": np.zeros(8)} | change
+    with pytest.raises(ValueError, match=sentence):
+        train_ensemble(np.zeros((40, 2)), [Member(**asked)], (4,), Settings(epochs=1))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"loss": "foo"}, "loss must be one of 'squared'"),
+        ({"kind": "foo"}, "kind must be one of"),
+        ({"link": "foo"}, "link must be one of"),
+        ({"precision": "auto"}, "precision must be one of"),
+        ({"schedule": "foo"}, "schedule must be one of"),
+        ({"epochs": 0}, "epochs must be a whole number of at least 1"),
+        ({"patience": -1}, "patience must be a whole number of at least 0"),
+        ({"weight_decay": -1.0}, "weight_decay must be at least 0"),
+    ],
+)
+def test_bad_settings_are_one_sentence(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Settings(**({"epochs": 1} | options))
+
+
+class Odd(nn.Module):
+    """A linear layer with something done to what it gives."""
+
+    def __init__(self, change=lambda z: z, inputs=3):
+        super().__init__()
+        self.change, self.layer = change, nn.Linear(inputs, 1)
+
+    def forward(self, X):
+        return self.change(self.layer(X))
+
+
+@pytest.mark.parametrize(
+    ("module", "sentence"),
+    [
+        (lambda: Odd(lambda z: (z, z)), "a network that gives real numbers; got tuple"),
+        (lambda: Odd(lambda z: None), "a network that gives real numbers; got NoneType"),
+        (lambda: Odd(lambda z: z.long()), r"gives real numbers; got torch\.int64"),
+        (lambda: Odd(lambda z: z + 1j), r"gives real numbers; got torch\.complex64"),
+        (lambda: Odd(lambda z: z.detach()), "whose outputs follow its weights"),
+        (lambda: Odd(inputs=5), "takes rows of 3 float32 numbers; got RuntimeError"),
+        (lambda: Odd().double(), "takes rows of 3 float32 numbers; got RuntimeError"),
+        (lambda: Odd(lambda z: z.expand(-1, 2)), "a network with 1 outputs a row"),
+    ],
+)
+@pytest.mark.parametrize("rho", [0.0, "cv"])
+def test_modules_that_cannot_be_trained_are_one_sentence(module, sentence, rho):
+    X, y, bags, _ = draw(50)
+    model = AggregateTorchRegressor(module(), rho=rho)
+    with pytest.raises(ValueError, match=f"module must be .*{sentence}"):
+        model.fit(X, y, bags)
+
+
+@pytest.mark.parametrize("model", [AggregateLinearRegression, AggregateMLPRegressor])
+def test_responses_whose_squares_overflow_are_refused(model):
+    X, y, bags, _ = draw(50)
+    with pytest.raises(ValueError, match=r"y must be within ±1e\+140; .* Rescale it"):
+        model().fit(X, 1e300 * np.asarray(y), bags)
+
+
 def test_members_that_would_step_differently_are_refused():
     X = np.zeros((40, 2))
     members = [Member(b := Bags.random(40, k, random_state=0), b.mean(X[:, 0])) for k in (2, 20)]
@@ -447,6 +521,9 @@ class Wide(nn.Module):
         (lambda: AggregateMLPRegressor(precision="half"), "precision must be one of"),
         (lambda: AggregateMLPRegressor(validation_share=0.0), "validation_share must be in"),
         (lambda: AggregateMLPRegressor(device="tpu9"), "device must be 'auto', 'cpu' or 'cuda'"),
+        (lambda: AggregateMLPRegressor(device="mps"), "device must be 'auto', 'cpu' or 'cuda'"),
+        (lambda: AggregateMLPRegressor(device=7.5), "device must be 'auto', 'cpu' or 'cuda'"),
+        (lambda: AggregateMLPRegressor((10**9, 10**9)), "hidden must be layers that fit in memory"),
         (lambda: AggregateTorchRegressor(), "module must be a torch.nn.Module; got a NoneType"),
         (lambda: AggregateTorchRegressor(Wide(), rho=0.0), "module must be a network with 1 out"),
         (

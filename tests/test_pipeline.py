@@ -8,7 +8,7 @@ import shutil
 import types
 import zipfile
 from contextlib import nullcontext
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pandas as pd
@@ -20,15 +20,19 @@ from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_err
 
 from bagwise import (
     AggregateLinearRegression,
+    AggregateMLPClassifier,
     AggregateMLPRegressor,
     AggregateStatistics,
     Bags,
+    BagTable,
     Release,
     tables,
 )
 from bagwise._disk import appearing_file
+from bagwise.cli.learn import _linear_scores
 from bagwise.engines import cluster as write_module
 from bagwise.engines.local import Local
+from bagwise.estimators.models import load_model
 from bagwise.estimators.streaming import evaluate_release, evaluate_table, predict_table
 from bagwise.release import release
 from bagwise.tables import open_table
@@ -102,6 +106,15 @@ def test_predictions_take_the_columns_of_the_release(place):
     np.testing.assert_allclose(model.predict(encoded(rows[["u", "v", "town"]])), expected)
 
 
+@pytest.mark.parametrize("epsilon", [5.0, np.inf])
+@pytest.mark.parametrize("bounds", [(-9, 15), (0, 1.5), (-0.5, 1)])
+def test_a_classifier_refuses_a_release_of_another_response(tmp_path, epsilon, bounds):
+    made = release(table(100), response="y", epsilon=epsilon, bounds=bounds, bag_size=5,
+                   ledger=None, out=tmp_path / "out")  # fmt: skip
+    with pytest.raises(ValueError, match=r"within \[0, 1\]; got a release of 'y' from"):
+        AggregateMLPClassifier(epochs=1, rho=0.0).fit(made)
+
+
 def test_a_fit_on_rows_forgets_the_release(place):
     model = AggregateLinearRegression().fit(place / "rows")
     assert hasattr(model, "encoder_")
@@ -119,6 +132,65 @@ def test_features_can_be_chosen_where_rows_or_means_were_released(place):
     made = Release.load(place / "statistics")
     with pytest.raises(ValueError, match="the release must hold features='rows' for this"):
         AggregateLinearRegression(rho=0.0).fit_release(made, ["v"])
+
+
+def voters(n=2000):
+    """Rows in precincts that differ: what names a precinct says all of its mean."""
+    rng = np.random.default_rng(1)
+    precinct = rng.integers(0, 100, n)
+    a, b = rng.normal(size=(2, n)) + rng.normal(size=(2, 100))[:, precinct]
+    rows = pd.DataFrame({"a": a, "b": b, "number": precinct, "ward": np.char.mod("w%d", precinct)})
+    return rows.assign(y=a - 2 * b + 0.1 * rng.normal(size=n))
+
+
+@pytest.mark.parametrize("model", [AggregateLinearRegression, AggregateMLPRegressor])
+@pytest.mark.parametrize("bags", ["number", "ward", ["number", "ward"]])
+@pytest.mark.parametrize("source", ["release", "table"])
+def test_what_names_the_bag_is_a_feature_only_where_it_is_named(tmp_path, model, bags, source):
+    rows, names = voters(), [bags] if isinstance(bags, str) else bags
+    if source == "release":
+        made = release(rows, response="y", bags=bags, epsilon=np.inf, bounds=(-20, 20),
+                       ledger=None, out=tmp_path / "out")  # fmt: skip
+        assert made.statement.columns == ["a", "b", "number", "ward"]
+        assert set(made.training_set()[0].column_names).isdisjoint(names)
+        assert made.training_set(["a", *names])[0].column_names == ["a", *names]
+    else:
+        means = rows.assign(y=rows.groupby(names)["y"].transform("mean"))
+        means.to_parquet(tmp_path / "rows.parquet")
+        made = BagTable(tmp_path / "rows.parquet", "y", bags)
+    others = [name for name in ("a", "b", "number", "ward") if name not in names]
+    assert list(made.encoder().columns) == others
+    quick = {"epochs": 2, "rho": 0.1} if model is AggregateMLPRegressor else {}
+    assert list(model(**quick).fit(made).encoder_.columns) == others
+    both = ["a", "b"]
+    assert list(model(**quick).fit_release(made, [*both, *names]).encoder_.columns)[2:] == names
+    fitted = AggregateLinearRegression(rho=0.0).fit_release(made, both)
+    new = rows[both].assign(number=-1, ward="unseen")
+    assert r2_score(rows["y"], fitted.predict(new)) > 0.9
+    with pytest.raises(ValueError, match="features must be at least one column; got none"):
+        made.encoder([])
+
+
+@pytest.mark.parametrize("features", ["means", "statistics"])
+def test_what_names_the_bag_is_averaged_only_where_it_is_named(tmp_path, features):
+    def go(columns, out):
+        return release(voters()[["a", "number", "y"]], response="y", bags="number", ledger=None,
+                       epsilon=np.inf, bounds=(-20, 20), features=features, columns=columns,
+                       out=tmp_path / out)  # fmt: skip
+
+    made = go(None, "some")
+    assert made.statement.columns == ["a"]
+    assert AggregateLinearRegression(rho=0.0).fit(made).n_features_in_ == 1
+    assert go(["a", "number"], "all").statement.columns == ["a", "number"]
+
+
+@pytest.mark.parametrize("features", ["rows", "means"])
+def test_a_model_that_takes_the_bag_is_scored_on_its_release(tmp_path, features):
+    made = release(voters()[["a", "number", "y"]], response="y", bags="number", ledger=None,
+                   epsilon=np.inf, bounds=(-20, 20), features=features,
+                   columns=["a", "number"], out=tmp_path / "out")  # fmt: skip
+    model = AggregateLinearRegression(rho=0.0).fit_release(made, ["number", "a"])
+    assert evaluate_release(model, made)["bags"].r2 > 0.1
 
 
 @pytest.mark.parametrize("kind", ["rows", "means", "statistics"])
@@ -474,6 +546,39 @@ def test_constant_responses_are_scored_as_scikit_learn_does(place, tmp_path):
     table(20).assign(y=1.0).to_parquet(tmp_path / "c.parquet")
     model = AggregateLinearRegression.load(place / "model-rows")
     assert evaluate_table(model, open_table(tmp_path / "c.parquet"), "y")["rows"].r2 == 0.0
+
+
+def test_noise_that_drowns_the_error_is_told(place):
+    """Where the error of bags is less than their noise explains."""
+    made = Release.load(place / "rows")
+    model = AggregateLinearRegression(rho=0.0).fit(made)
+    scales = pa.array(100 * made.bags["noise_scale"].to_numpy())
+    loud = replace(made, bags=made.bags.set_column(3, "noise_scale", scales))
+    told, sentence = _linear_scores(model, loud)
+    assert told["row_rmse_estimate"] is None
+    assert told["row_rmse_with_noise"] > 1
+    assert sentence == "Error of a row: the noise of the release is too large to tell."
+
+
+def test_a_seed_gives_the_same_network_from_a_shell(shell, place):
+    quick = "fit @/rows --model mlp --rho 0.1 --features u,v --seed 3 --device cpu"
+    for out in ("one", "two"):
+        assert shell(f"{quick} --out {out}")[0] == 0
+    one, two = (load_model(out).predict(table(50)) for out in ("one", "two"))
+    np.testing.assert_array_equal(one, two)
+    for option in ("--seed 3", "--device cpu"):
+        code, _, said = shell(f"fit @/rows {option} --out m")
+        assert code == 2
+        assert "seed and device must be for networks" in said
+    assert "seed must be in" in shell("fit @/rows --model mlp --seed -1 --out m")[2]
+
+
+def test_noise_is_a_word_of_releases_alone(shell, place, tmp_path):
+    rows = table().assign(bag=np.arange(3000) // 5)
+    rows.assign(y=rows.groupby("bag")["y"].transform("mean")).to_parquet(tmp_path / "t.parquet")
+    said = shell("fit t.parquet --response y --bags bag --out m")[1]
+    assert "Error of a row, estimated from bags:" in said
+    assert "noise" not in said
 
 
 def test_one_bag_tells_no_error(shell, tmp_path):

@@ -15,6 +15,16 @@ from bagwise.engines.bag_table import BagTable
 from bagwise.release import release
 
 
+def test_epochs_that_may_end_early_are_counted_and_foretell_nothing(monkeypatch):
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=80)
+    monkeypatch.setattr("rich.console.Console", lambda **_: console)
+    assert list(_progress.bar("Training", at_most=True)(range(7))) == list(range(7))
+    said = shown.getvalue()
+    assert "Training, at most" in said
+    assert "7/7" in said
+
+
 def test_a_bar_moves_when_a_task_has_ended():
     """The last of many tasks waits until all others are shown as done."""
     ended, shown, gate = set(), [], Event()

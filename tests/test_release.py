@@ -23,6 +23,7 @@ from bagwise.engines import cluster as write_module
 from bagwise.release import BudgetExceeded, Ledger, release
 from bagwise.release.mechanism import Mechanism
 from bagwise.released import Release
+from bagwise.tables import open_table
 
 # A response that no other computation would print.
 CANARY = 8472.918273
@@ -544,11 +545,11 @@ def test_csv_files_whose_first_lines_look_otherwise_are_one_table(plain, tmp_pat
     """Whole numbers here and fractions there, nothing at first, and whole numbers as bags."""
     (tmp_path / "a.csv").write_text("x,z,g,y\n" + "1,,7,1\n" * 10)
     (tmp_path / "b.csv").write_text("x,z,g,y\n" + "0.5,2,8,2\n" * 10)
-    made = plain(tmp_path / "*.csv", bags="g")
-    X = made.training_set()[0]
-    assert sorted(X["x"].to_pylist()) == [0.5] * 10 + [1.0] * 10
+    made = plain(tmp_path / "*.csv", bags="g", columns=["x"])
+    assert sorted(made.training_set()[0]["x"].to_pylist()) == [0.5] * 10 + [1.0] * 10
     assert made.bags.sort_by("bag")["bag"].to_pylist() == [7, 8]
-    assert [X.schema.field(name).type for name in ("z", "g")] == [pa.float64(), pa.int64()]
+    found = open_table(tmp_path / "*.csv", ids=["g"]).schema
+    assert [found.field(name).type for name in ("z", "g")] == [pa.float64(), pa.int64()]
 
 
 def test_a_parquet_file_cut_in_half_is_refused(go, tmp_path):
@@ -681,13 +682,26 @@ def test_copies_of_yes_and_no_are_known_and_features_that_predict_them_are_not_t
         go(rows, bounds=(0, 1), ledger=None)
 
 
-def test_features_may_be_missing_where_rows_leave_and_not_where_they_are_averaged(go):
-    rows = table()[["a", "b", "y"]]
-    rows.loc[5, "a"] = math.nan
-    assert go(rows).training_set()[0]["a"].null_count == 1
-    for features in ("means", "statistics"):
-        with pytest.raises(ValueError, match="columns must be finite numbers for this; got 'a'"):
-            go(rows, features=features)
+@pytest.mark.parametrize("features", ["rows", "means", "statistics"])
+@pytest.mark.parametrize("hole", [None, math.nan, math.inf, -math.inf])
+def test_features_with_holes_are_refused_before_a_charge(go, tmp_path, features, hole):
+    rows = pa.Table.from_pandas(table()[["a", "b", "y"]])
+    values = [hole, *rows["a"].to_pylist()[1:]]
+    rows = rows.set_column(0, "a", pa.array(values, pa.float32()))
+    with pytest.raises(ValueError, match=r"columns (that leave )?must be") as refusal:
+        go(rows, features=features)
+    assert "'a'" in str(refusal.value)
+    assert spent(tmp_path) == 0
+    assert not (tmp_path / "out").exists()
+    assert go(rows, columns=["b"], features=features).statement.columns == ["b"]
+
+
+def test_text_with_holes_is_refused_before_a_charge(go, tmp_path):
+    rows = table()[["a", "town", "y"]]
+    rows.loc[7, "town"] = None
+    with pytest.raises(ValueError, match="missing or infinite values in column 'town'"):
+        go(rows)
+    assert spent(tmp_path) == 0
 
 
 def test_a_row_is_in_one_bag(plain):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -45,6 +46,18 @@ def check_free(out: Path) -> None:
 
 
 @contextmanager
+def enough_space(place: Path) -> Iterator[None]:
+    """One sentence with the place where a disk is full; the system's has no name in it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        sentence = f"No space left at {str(place)!r}: free some, or choose another place."
+        raise OSError(sentence) from None
+
+
+@contextmanager
 def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Iterator[Path]:
     """A folder to write to, which becomes ``out`` when the block ends and vanishes when it fails.
 
@@ -57,7 +70,7 @@ def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Ite
     if partial.is_symlink():
         _check.refuse("out", "free", f"a link at {str(partial)!r}", "Remove it, or choose another")
     partial.mkdir(exist_ok=True)
-    with ExitStack() as stack:
+    with enough_space(out.parent), ExitStack() as stack:
         try:
             stack.enter_context(locked(partial, wait=False))
         except (BlockingIOError, FileNotFoundError):
@@ -80,20 +93,22 @@ def appearing(out: Path, reached: Callable[[str], None] = lambda _: None) -> Ite
 
 
 @contextmanager
-def appearing_file(out: Path) -> Iterator[Path]:
+def appearing_file(out: Path, over: bool = False) -> Iterator[Path]:
     """A file to write to, which becomes ``out`` when the block ends and vanishes when it fails.
 
-    Of several that are written for one place, the first to end stays as it is.
+    Of several that are written for one place, the first to end stays as it is; with ``over``, each
+    replaces what is there.
     """
-    if out.exists() or out.is_symlink():
+    if not over and (out.exists() or out.is_symlink()):
         _refuse_there(out)
     new = _new_parents(out)
     partial = out.with_name(f".{out.name}.{uuid4().hex}")
     try:
-        yield partial
-        sync(partial)
-        _name(partial, out)
-        sync(out.parent)
+        with enough_space(out.parent):
+            yield partial
+            sync(partial)
+            partial.replace(out) if over else _name(partial, out)
+            sync(out.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
         _remove_empty(new)

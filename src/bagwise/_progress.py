@@ -5,8 +5,11 @@ What is wrapped are *results*, as they come back: a bar never says more than wha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Sized
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Item = TypeVar("Item")
 
@@ -23,10 +26,11 @@ def silent(results: Iterable[Item], total: int | None = None) -> Iterable[Item]:
     return results
 
 
-def bar(title: str) -> Progress:
+def bar(title: str, at_most: bool = False) -> Progress:
     """A bar on the terminal's error stream, and none where there is no terminal.
 
-    It moves to and fro for one task or an unknown number of them, which tell nothing of time.
+    It moves to and fro for one task or an unknown number of them, which tell nothing of time. Where
+    the total is what there is *at most*, it counts, and foretells no time either.
     """
 
     def show(results: Iterable[Item], total: int | None = None) -> Iterable[Item]:
@@ -39,6 +43,19 @@ def bar(title: str) -> Progress:
         known = len(results) if total is None and isinstance(results, Sized) else total
         if known == 1:
             results, known = (result for result in results), None
+        if at_most:
+            return _counted(results, f"{title}, at most", known, console)
         return track(results, title, known, console=console, transient=True)
 
     return show
+
+
+def _counted(
+    results: Iterable[Item], title: str, total: int | None, console: Console
+) -> Iterator[Item]:
+    """The results, with how many there were and the time that has passed."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as shown:
+        yield from shown.track(results, total)

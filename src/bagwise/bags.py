@@ -295,17 +295,22 @@ class Bags:
         known = self.ids.tolist()
         lost = next((bag for bag in known if bag not in means), None)
         if lost is not None:
-            _check.refuse("y", "a mean for every bag", f"none for bag {lost!r}", "Add it")
+            _check.refuse("y", "a mean for every bag", f"none for bag {_plain(lost)!r}", "Add it")
         if len(means) > len(known):
             extra = next(iter(set(means) - set(known)))
             _check.refuse(
-                "y", "a mean for bags that have rows", f"one for bag {extra!r}", "Drop it"
+                "y", "a mean for bags that have rows", f"one for bag {_plain(extra)!r}", "Drop it"
             )
         aligned = np.array([means[bag] for bag in known], dtype=np.float64)
         if aligned.ndim != 1:
             got = f"{aligned.ndim} dimensions"
             _check.refuse("y", "one number a bag", got, "Map each bag to its mean")
         return aligned
+
+
+def _plain(bag: Hashable) -> Any:
+    """An id as it is written down: 4, and not np.int64(4)."""
+    return bag.item() if isinstance(bag, np.generic) else bag
 
 
 def _as_mapping(y: Any, bags: Bags) -> Mapping[Hashable, Any] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bagwise import _check
-from bagwise.tables import is_number, is_text
+from bagwise.tables import all_finite, is_number, is_text
 
 FloatArray: TypeAlias = NDArray[np.float64]
 # Past this many levels a column is an identifier and not a feature.
@@ -160,6 +160,25 @@ class EncodedRows:
         return out
 
 
+def choose_features(
+    columns: Sequence[str], bag_columns: Sequence[str], asked: Sequence[str] | None, source: str
+) -> list[str]:
+    """The columns of ``source`` to take: those asked for, or all but those that make the bags.
+
+    What names the bag tells bags apart and nothing else, and other rows are in other bags.
+    """
+    others = [name for name in columns if name not in bag_columns]
+    chosen = others if asked is None else list(asked)
+    for name in chosen:
+        if name not in columns:
+            some = ", ".join(columns[:10])
+            _check.refuse("features", f"columns of {source}", f"{name!r}", f"It has {some}")
+    if not chosen:
+        remedy = "Columns that make the bags are taken where they are named"
+        _check.refuse("features", "at least one column", "none", remedy)
+    return chosen
+
+
 def _codes(values: Any, levels: tuple[str, ...], name: str, unknown: str) -> NDArray[Any]:
     """The place of each row's level among the levels, −1 where it is unknown."""
     if not is_text(_value_type(values.type)):
@@ -180,8 +199,7 @@ def _numbers(values: Any, name: str) -> NDArray[Any]:
         _check.refuse("features", f"numbers in column {name!r}", str(values.type), "Convert it")
     plain = values.cast(_value_type(values.type)) if pa.types.is_dictionary(values.type) else values
     numbers = np.asarray(plain.to_numpy())
-    # A sum is finite when its terms are, and quicker to look at than each of them.
-    if not np.isfinite(numbers.sum(dtype=np.float64)) and not np.isfinite(numbers).all():
+    if not all_finite(numbers):
         _refuse_missing(name)
     return numbers
 

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._progress import Progress, silent
-from bagwise.encoding import Encoder
+from bagwise.encoding import Encoder, choose_features
 from bagwise.row_groups import ROWS as ROWS
 from bagwise.row_groups import (
     RowGroup,
@@ -88,7 +88,7 @@ class Release:
     (1.0, ['a', 'b'])
     >>> X, y, bags = released.training_set()
     >>> X.column_names, len(y), len(bags)
-    (['age', 'precinct'], 4, 4)
+    (['age'], 4, 4)
     """
 
     path: Path
@@ -154,12 +154,11 @@ class Release:
         return [footer(self.path / name).schema.to_arrow_schema() for name in part_names(self.path)]
 
     def encoder(self, columns: Sequence[str] | None = None) -> Encoder:
-        """How these features become numbers: text as one column a level. By default all of them."""
-        chosen = self.statement.columns if columns is None else list(columns)
-        for name in chosen:
-            if name not in self.statement.columns:
-                some = ", ".join(self.statement.columns[:10])
-                _check.refuse("features", "columns of the release", f"{name!r}", f"It has {some}")
+        """How these features become numbers: text as one column a level.
+
+        By default all of them but those that make the bags.
+        """
+        chosen = self._choose(columns)
         if self.statement.features == "means":
             return Encoder.learn(self._bag_features().schema, chosen, ())
         self._need("rows")
@@ -167,17 +166,26 @@ class Release:
         text = [name for name in chosen if not is_number(schema.field(name).type)]
         return Encoder.learn(schema, chosen, (group.read(text) for group in self.row_groups()))
 
-    def training_set(self) -> tuple[pa.Table, FloatArray, NDArray[Any]]:
+    def training_set(
+        self, columns: Sequence[str] | None = None
+    ) -> tuple[pa.Table, FloatArray, NDArray[Any]]:
         """X, y and bags to fit an estimator with: features, the mean of its bag, and the bag.
 
-        With features "means" there is one entry a bag, which is all that rho = 0 needs when bags
-        have one size; `statistics` weighs unequal ones.
+        X has these columns, by default all but those that make the bags. With features "means"
+        there is one entry a bag, which is all that rho = 0 needs when bags have one size;
+        `statistics` weighs unequal ones.
         """
+        chosen = self._choose(columns)
         if self.statement.features == "means":
-            table = self._bag_features()
+            table = self._bag_features().select(chosen)
             return table, self.means, table_ids(self.bags["bag"].combine_chunks(), slice(None))
         tables, means, ids = zip(*self.batches(), strict=True)
-        return pa.concat_tables(tables), np.concatenate(means), np.concatenate(ids)
+        return pa.concat_tables(tables).select(chosen), np.concatenate(means), np.concatenate(ids)
+
+    def _choose(self, columns: Sequence[str] | None) -> list[str]:
+        """Features to take, in the order asked for."""
+        said = self.statement
+        return choose_features(said.columns, said.bag_columns, columns, "the release")
 
     def statistics(
         self,
@@ -195,7 +203,7 @@ class Release:
         Parameters
         ----------
         encoder : Encoder
-            Which features to take, from `encoder`; by default all.
+            Which features to take, from `encoder`.
         progress : callable
             Wraps the sums of row groups as they come back, to show a bar.
         engine : Engine

@@ -20,6 +20,8 @@ from bagwise.bags import Bags
 FloatArray: TypeAlias = NDArray[np.float64]
 # Entries of a block of rows: 2 MB of float64, so that centring and products stay in cache.
 BLOCK = 2**18
+# A response whose square, and a sum of many such, is a number still.
+LARGEST = 1e140
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,12 +245,20 @@ def read_bags(y: Any, bags: Any, n_rows: int) -> tuple[FloatArray, Bags]:
             _check.refuse("bags", "given when y maps bags to means", got, "Pass one id a row")
         # One entry a row, whatever index a Series carries.
         groups = Bags(np.arange(n_rows))
-        return groups.align(np.asarray(y)), groups
+        return refuse_huge(groups.align(np.asarray(y)), "y"), groups
     groups = bags if isinstance(bags, Bags) else Bags(bags)
     if groups.n_rows != n_rows:
         got = f"{groups.n_rows} ids for {n_rows} rows"
         _check.refuse("bags", "one id a row of X", got, "Check that both come from one table")
-    return groups.align(y), groups
+    return refuse_huge(groups.align(y), "y"), groups
+
+
+def refuse_huge(responses: FloatArray, name: str) -> FloatArray:
+    """The responses, unless a sum of their squares could be infinite."""
+    if len(responses) and np.abs(responses).max() > LARGEST:
+        got = "larger ones, whose squares overflow"
+        _check.refuse(name, f"within ±{LARGEST:g}", got, "Rescale it: change the unit, say")
+    return responses
 
 
 class Rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,12 +12,14 @@ from glob import glob
 from itertools import accumulate, islice
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._parallel import stoppable
@@ -32,11 +35,15 @@ def _readable(source: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0][:200]
         raise ValueError(
-            f"the table must be readable to its end; got {source}: {reason}. "
+            f"the table must be readable to its end; got {source}: {_reason(error)}. "
             "Write it again, with one type a column."
         ) from None
+
+
+def _reason(error: Exception) -> str:
+    """What a library says, as the end of a sentence."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(". ")
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +164,14 @@ class Table:
         """Refuse names that are not columns."""
         for name in columns:
             if name not in self.names:
-                some = ", ".join(self.names[:10]) + (", …" if len(self.names) > 10 else "")
                 got = f"{name!r} for {self.source}"
-                _check.refuse(role, "columns of the table", got, f"It has {some}")
+                _check.refuse(role, "columns of the table", got, self.remedy(name))
+
+    def remedy(self, name: str) -> str:
+        """What to do about a column that is not there."""
+        if any(part.startswith(f"{name}=") for file in self.files for part in file.parts):
+            return "Names of folders are not read: write that column into the files"
+        return f"It has {', '.join(self.names[:10])}" + (", …" if len(self.names) > 10 else "")
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Rows with these columns, a batch at a time, in constant memory."""
@@ -216,10 +228,10 @@ def open_table(
     for schema in schemas:
         _refuse_twice(schema.names, name)
     if kinds == {"parquet"}:
-        _refuse_mixed(schemas, name)
+        refuse_mixed(schemas, name)
         schema = schemas[0]
     else:
-        _refuse_mixed([pa.schema([(n, pa.null()) for n in s.names]) for s in schemas], name)
+        refuse_mixed([pa.schema([(n, pa.null()) for n in s.names]) for s in schemas], name)
         schema = _csv_schema(schemas, known, whole)
     return Table(schema, name, files=tuple(file.absolute() for file in files))
 
@@ -232,9 +244,8 @@ def schema_of(file: Path, ids: Collection[str] = ()) -> pa.Schema:
         with _open_csv(file) as reader:
             return _glance(reader, ids)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0][:200]
         raise ValueError(
-            f"the table must be readable; got {str(file)!r}: {reason}. Write it again."
+            f"the table must be readable; got {str(file)!r}: {_reason(error)}. Write it again."
         ) from None
 
 
@@ -386,9 +397,9 @@ def _open_input(known: Mapping[str, pa.DataType], ids: Collection[str]) -> Table
         with _open_csv(data) as reader:
             schema = _glance(reader, ids)
     except pa.ArrowException as error:
-        reason = str(error).splitlines()[0][:200]
         raise ValueError(
-            f"standard input must be CSV with a line of names; got other text: {reason}. Check it."
+            "standard input must be CSV with a line of names; "
+            f"got other text: {_reason(error)}. Check it."
         ) from None
     _refuse_twice(schema.names, "standard input")
     return Table(_csv_schema([schema], known, ids), "standard input", data)
@@ -401,7 +412,8 @@ def files_of(source: str) -> list[Path]:
         # Hidden files and folders, and those that engines keep for themselves, are no data.
         found = sorted(
             p
-            for p in path.rglob("*")
+            for folder, _, names in os.walk(path, onerror=_fail)
+            for p in (Path(folder, name) for name in names)
             if p.is_file() and not any(x[0] in "._" for x in p.relative_to(path).parts)
         )
     elif not path.exists() and any(mark in source for mark in "*?["):
@@ -415,7 +427,12 @@ def files_of(source: str) -> list[Path]:
     return found
 
 
-def _refuse_mixed(schemas: list[pa.Schema], name: str) -> None:
+def _fail(error: OSError) -> NoReturn:
+    """A folder that may not be read is not an empty one."""
+    raise error
+
+
+def refuse_mixed(schemas: Sequence[pa.Schema], name: str) -> None:
     """Refuse files whose columns differ in name or type."""
     first = {field.name: field.type for field in schemas[0]}
     for schema in schemas[1:]:
@@ -423,8 +440,18 @@ def _refuse_mixed(schemas: list[pa.Schema], name: str) -> None:
         differ = [c for c in first | other if first.get(c) != other.get(c)]
         if differ:
             column = differ[0]
-            got = f"{first.get(column)} and {other.get(column)} in column {column!r} of {name!r}"
+            kinds = f"{first.get(column)} and {other.get(column)} in column {column!r}"
+            both = column in first and column in other
+            got = f"{kinds if both else f'column {column!r} in some alone'} of {name!r}"
             _check.refuse("the table", "of files with one type a column", got, "Write them alike")
+
+
+def all_finite(numbers: NDArray[Any]) -> bool:
+    """Whether every one of these is finite."""
+    # A sum is finite when its terms are, and quicker to look at than each of them.
+    with np.errstate(all="ignore"):
+        total = numbers.sum(dtype=np.float64)
+    return bool(np.isfinite(total) or np.isfinite(numbers).all())
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -48,11 +48,14 @@ def fit_command(
         typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (all others)."),
     ] = None,
     features: Annotated[
-        str | None, typer.Option(help="Columns to take, with commas between. Default: all.")
+        str | None,
+        typer.Option(help="Columns to take, with commas between. Default: all but bags'."),
     ] = None,
     ridge: Annotated[
         float, typer.Option(help="Penalty on squared coefficients, linear only.")
     ] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Of randomness, networks only.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda, networks only.")] = "auto",
     engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
@@ -61,11 +64,18 @@ def fit_command(
     from bagwise._disk import check_free
     from bagwise.engines import open_engine
     from bagwise.estimators.models import MODELS
+    from bagwise.estimators.network import Network
 
     _check.choice("model", model, MODELS)
     if model != "linear" and (ridge or engine != "local"):
         got = f"ridge={ridge:g}, engine={engine!r} with {model}"
         _check.refuse("ridge and engine", "for linear models", got, "Leave them out")
+    network = issubclass(MODELS[model], Network)
+    if not network and (seed is not None or device != "auto"):
+        got = f"seed={seed}, device={device!r} with {model}"
+        _check.refuse("seed and device", "for networks", got, "Leave them out")
+    if seed is not None and not 0 <= seed < 2**32:
+        _check.refuse("seed", "in [0, 2**32)", f"seed={seed}", "Pass a whole number in it")
     check_free(out.absolute())
     start = time.perf_counter()
     where = open_engine(engine)
@@ -87,7 +97,8 @@ def fit_command(
             estimator.fit_release(released, chosen, bar("Summing rows"), where)
             scores, sentence = _linear_scores(estimator, released)
         else:
-            estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True)
+            options = {"random_state": seed, "device": device, "progress": True} if network else {}
+            estimator = MODELS[model](rho=_rho(rho or "cv"), **options)
             estimator.fit_release(released, chosen)
             scores, sentence = _held_out_scores(estimator)
     estimator.save(out)
@@ -122,13 +133,14 @@ def _linear_scores(estimator: Any, released: Any) -> tuple[dict[str, Any], str]:
         # A mean of k rows with Laplace noise of scale b has variance σ²/k + 2b².
         scales = released.bags["noise_scale"].to_numpy()
         added = float((2 * released.sizes * scales**2).mean())
-    row, noisy = _root(max(score - added, 0.0 * score)), _root(score)
-    words = (
-        "Error of a row: too few bags to tell."
-        if row is None
-        else f"Error of a row, estimated from bags: {row:.3g} (root mean square; "
-        f"{noisy:.3g} with the noise of the release)."
-    )
+    row, noisy = _root(score - added), _root(score)
+    if noisy is None:
+        words = "Error of a row: too few bags to tell."
+    elif row is None:
+        words = "Error of a row: the noise of the release is too large to tell."
+    else:
+        beside = f"; {noisy:.3g} with the noise of the release" if added else ""
+        words = f"Error of a row, estimated from bags: {row:.3g} (root mean square{beside})."
     return {"row_rmse_estimate": row, "row_rmse_with_noise": noisy}, words
 
 
@@ -265,7 +277,7 @@ def _beside(out: Path, engine: str) -> Iterator[str | None]:
 
 def _root(square: Any) -> float | None:
     """A square root, or None where there is none, as JSON has it."""
-    return None if square != square else float(square**0.5)
+    return float(square**0.5) if square >= 0 else None
 
 
 def _rho(text: str) -> float | str:

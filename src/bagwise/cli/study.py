@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from bagwise._disk import appearing_file
 from bagwise.cli.shared import Json, app, bar, print_table
 
 
@@ -33,14 +34,12 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     result = flights.run(bag_size=bag_size, repeats=repeats, progress=bar("Fitting flights"))
     table = report.summary(result)
-    result.errors.to_csv(out / "flights.csv", index=False)
-    report.draw(result).savefig(out / "flights.png", dpi=150)
+    _keep(result.errors, report.draw(result), out / "flights")
     private = private_flights.run(
         bag_size=bag_size, repeats=min(repeats, 6), progress=bar("Releasing flights")
     )
     private_table = private_report.summary(private)
-    private.errors.to_csv(out / "private_flights.csv", index=False)
-    private_report.draw(private).savefig(out / "private_flights.png", dpi=150)
+    _keep(private.errors, private_report.draw(private), out / "private_flights")
     if as_json:
         tables = {"rmse": table, "private_rmse": private_table}
         # Strictly JSON, which has no infinity: no epsilon is null.
@@ -55,6 +54,14 @@ def demo(
     print_table(title, ["epsilon", *private_table.columns], private_table.itertuples())
     for name in ("flights", "private_flights"):
         print(f"Picture: {out / name}.png, numbers: {out / name}.csv")
+
+
+def _keep(errors: Any, figure: Any, path: Path) -> None:
+    """Numbers and picture of an experiment, in place of those of an earlier run."""
+    with appearing_file(path.with_suffix(".csv"), over=True) as place:
+        errors.to_csv(place, index=False)
+    with appearing_file(path.with_suffix(".png"), over=True) as place:
+        figure.savefig(place, format="png", dpi=150)
 
 
 @app.command(
@@ -101,7 +108,9 @@ def plan_command(
         min_bag_size=min_bag_size,
     )
     if plot is not None:
-        chosen.plot().figure.savefig(plot, dpi=150)  # type: ignore[union-attr]
+        figure: Any = chosen.plot().figure
+        with appearing_file(plot, over=True) as place:
+            figure.savefig(place, format=plot.suffix[1:] or "png", dpi=150)
     if as_json:
         print(json.dumps(chosen.to_dict()))
         return

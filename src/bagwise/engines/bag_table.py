@@ -17,14 +17,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bagwise import _check
+from bagwise._disk import enough_space
 from bagwise._progress import Progress, silent
-from bagwise.encoding import Encoder
+from bagwise.encoding import Encoder, choose_features
 from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import Layout, Permutation, check_ids, ids, placed
 from bagwise.engines.local import Local
 from bagwise.row_groups import RowGroup, find_groups, sum_row_group
-from bagwise.statistics import AggregateStatistics
+from bagwise.statistics import AggregateStatistics, refuse_huge
 from bagwise.tables import Piece, is_number, numbered, open_table, plain, plain_type
 
 
@@ -51,7 +52,8 @@ class BagTable:
     -----
     Guarantees: memory grows with the number of bags, not of rows; the copy on disk holds features
     only and goes when the table does.
-    Limits: standard input is read at once.
+    Limits: standard input is read at once. Columns that make the bags are features only where they
+    are named: a model could tell bags apart by them, and rows of other bags have other values.
 
     Examples
     --------
@@ -63,6 +65,8 @@ class BagTable:
     >>> table = BagTable(path, response="share", bags="town")
     >>> table.columns, table.sizes.tolist(), sorted(table.means.tolist())
     (['age', 'town'], [2, 2], [0.5, 1.0])
+    >>> table.encoder().names
+    ('age',)
     """
 
     def __init__(
@@ -119,7 +123,8 @@ class BagTable:
         finalize(self, shutil.rmtree, place, ignore_errors=True)
         self._schema = pa.schema([table.schema.field(name) for name in self.columns])
         clustering = Clustering.of(layout, self._schema, place, pieces)
-        clustering.check(engine.cluster(clustering, pieces, progress))
+        with enough_space(place):
+            clustering.check(engine.cluster(clustering, pieces, progress))
         self._groups = find_groups(place, layout.ids, self.sizes, self.means)
 
     def row_groups(self) -> list[RowGroup]:
@@ -133,12 +138,11 @@ class BagTable:
             yield group.read(), group.means[of_row], group.ids.to_numpy()[of_row]
 
     def encoder(self, columns: Sequence[str] | None = None) -> Encoder:
-        """How these columns become numbers: text as one column a level. By default all of them."""
-        chosen = self.columns if columns is None else list(columns)
-        for name in chosen:
-            if name not in self.columns:
-                some = ", ".join(self.columns[:10])
-                _check.refuse("features", "columns of the table", f"{name!r}", f"It has {some}")
+        """How these columns become numbers: text as one column a level.
+
+        By default all of them but those that make the bags.
+        """
+        chosen = choose_features(self.columns, self.labels.column_names, columns, "the table")
         kinds = {name: plain_type(self._schema.field(name).type) for name in chosen}
         text = [name for name, kind in kinds.items() if not is_number(kind)]
         return Encoder.learn(pa.schema(kinds), chosen, (g.read(text) for g in self._groups))
@@ -146,7 +150,7 @@ class BagTable:
     def statistics(
         self, encoder: Encoder | None = None, progress: Progress = silent
     ) -> AggregateStatistics:
-        """A, W, c of these features, by default all of them, in one pass over row groups."""
+        """A, W, c of these features, by default those of `encoder`, in one pass over row groups."""
         chosen = self.encoder() if encoder is None else encoder
         return self._engine.sum(partial(sum_row_group, chosen), self._groups, progress)
 
@@ -164,9 +168,11 @@ def _count(piece: Piece, names: list[str], response: str) -> int:
             if values.null_count or nan:
                 got = "missing ones"
                 _check.refuse(f"column {name!r}", "a bag in every row", got, "Name those rows")
-        if not np.isfinite(_floats(batch[response])).all():
+        responses = _floats(batch[response])
+        if not np.isfinite(responses).all():
             got = "missing or infinite values"
             _check.refuse(f"column {response!r}", "finite in every row", got, "Drop those rows")
+        refuse_huge(responses, f"column {response!r}")
         count += batch.num_rows
     return count
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bagwise import _check
 from bagwise.engines.layout import Layout, refuse_changed
 from bagwise.row_groups import ROWS, part_name
-from bagwise.tables import Piece, plain_type, widths
+from bagwise.tables import Piece, all_finite, plain_type, widths
 
 Integers: TypeAlias = NDArray[np.int64]
 Item = TypeVar("Item")
@@ -29,6 +29,24 @@ Item = TypeVar("Item")
 GROUP, GROUP_BYTES = 2**17, 2**25
 # Rows and bytes of a part, which a worker holds at once; and the most parts.
 PART, PART_BYTES, MOST_PARTS = 2**20, 2**26, 4096
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What was written of a part, or of several.
+
+    Attributes
+    ----------
+    rows : int
+    missing : frozenset of str
+        Features with missing values, or with infinite ones.
+    """
+
+    rows: int = 0
+    missing: frozenset[str] = frozenset()
+
+    def __add__(self, other: Joined) -> Joined:
+        return Joined(self.rows + other.rows, self.missing | other.missing)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,8 +114,8 @@ class Clustering:
                     writer.write_table(some)
                 yield int(number), sink.getvalue()
 
-    def join(self, number: int, streams: Iterable[pa.Buffer]) -> int:
-        """Write a part from its rows, whatever order they come in; returns their number.
+    def join(self, number: int, streams: Iterable[pa.Buffer]) -> Joined:
+        """Write a part from its rows, whatever order they come in; returns what they were.
 
         It appears whole under its name, and twice the same is written twice the same.
         """
@@ -120,13 +138,14 @@ class Clustering:
                 of_row = ids.take(pa.array(bag[order[rows]]))
                 writer.write_table(pa.table([of_row, *some.columns], schema=schema), len(some))
         os.replace(partial, path)
-        return len(order)
+        columns = zip(self.schema.names, features.columns, strict=True)
+        return Joined(len(order), frozenset(name for name, v in columns if not _there(v)))
 
-    def check(self, joined: int) -> None:
+    def check(self, joined: Joined) -> None:
         """Refuse rows that were lost, or files beside the parts; what killed tasks left goes."""
         for left in (*self.folder.glob(f"{ROWS}/.*"), *self.folder.glob(f".{ROWS}.*")):
             left.unlink()
-        if joined != self.layout.n_rows:
+        if joined.rows != self.layout.n_rows:
             refuse_changed()
         made = {self.folder / part_name(number, len(self.starts)) for number in self.parts}
         if made != set((self.folder / ROWS).iterdir() if len(made) > 1 else made):
@@ -148,6 +167,13 @@ def quietly(items: Iterable[Item]) -> Iterator[Item]:
         if failed:
             refuse_changed()
         yield item
+
+
+def _there(values: pa.ChunkedArray) -> bool:
+    """Whether a feature is there in every row, and finite."""
+    if values.null_count or not pa.types.is_floating(values.type):
+        return not values.null_count
+    return all_finite(values.to_numpy())
 
 
 def _whole_bags(bag: Integers, group: int) -> Iterator[slice]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bagwise._extras import need
 from bagwise._progress import Progress, silent
-from bagwise.engines.cluster import Clustering
+from bagwise.engines.cluster import Clustering, Joined
 from bagwise.row_groups import RowGroup
 from bagwise.statistics import AggregateStatistics
 from bagwise.tables import Piece, Table
@@ -66,8 +66,8 @@ class Engine(ABC):
     @abstractmethod
     def cluster(
         self, clustering: Clustering, pieces: Sequence[Piece], progress: Progress = silent
-    ) -> int:
-        """Write rows.parquet: every piece split, every part joined; returns the rows in it."""
+    ) -> Joined:
+        """Write rows.parquet: every piece split, every part joined; returns what is in it."""
 
     @abstractmethod
     def query(

@@ -23,12 +23,15 @@ from bagwise import _check
 from bagwise._extras import need
 from bagwise._parallel import on_threads
 from bagwise._progress import Progress, silent
-from bagwise.engines.cluster import Clustering
+from bagwise.engines.cluster import Clustering, Joined
 from bagwise.engines.engine import Ask, Batches, Engine, Found, Item
 from bagwise.engines.layout import refuse_changed
 from bagwise.row_groups import RowGroup, on_cores
 from bagwise.statistics import AggregateStatistics
 from bagwise.tables import Piece, Table
+
+# Whole numbers next to each other that have a place in an array.
+SPAN = 2**22
 
 
 class Local(Engine):
@@ -59,25 +62,25 @@ class Local(Engine):
 
     def cluster(
         self, clustering: Clustering, pieces: Sequence[Piece], progress: Progress = silent
-    ) -> int:
+    ) -> Joined:
         """Through a file for each part, in a folder beside it that is gone at the end."""
         folder = clustering.folder / ".moving"
         folder.mkdir()
         locks: defaultdict[int, Lock] = defaultdict(Lock)
 
-        def split(piece: Piece) -> int:
+        def split(piece: Piece) -> Joined:
             for number, stream in clustering.split(piece):
                 with locks[number], (folder / f"{number}").open("ab") as file:
                     file.write(stream)
             # Rows are counted where they are joined.
-            return 0
+            return Joined()
 
         join = partial(_join, clustering, folder)
         work = chain(on_threads(split, pieces), on_threads(join, clustering.parts))
         # No loop of our own, in which an interrupt would find threads still at their files.
-        rows = sum(progress(work, len(pieces) + len(clustering.parts)))
+        joined = sum(progress(work, len(pieces) + len(clustering.parts)), Joined())
         shutil.rmtree(folder)
-        return rows
+        return joined
 
     def bag_totals(
         self, task: Batches, pieces: Sequence[Piece], n_bags: int, progress: Progress = silent
@@ -89,6 +92,30 @@ class Local(Engine):
             np.add.at(sums, bags, steps)
             np.add.at(sizes, bags, 1)
         return sizes, sums
+
+    def totals(
+        self,
+        task: Batches,
+        pieces: Sequence[Piece],
+        schema: pa.Schema,
+        keys: Sequence[str],
+        progress: Progress = silent,
+        **how: str,
+    ) -> pa.Table:
+        """Likewise where whole numbers name the bags and lie close; DuckDB has the others.
+
+        A sum past 64 bits wraps around, so who asks for sums checks sizes.
+        """
+        summed = [name.rpartition("_")[0] for name in how]
+        kinds = [schema.field(name).type for name in (*keys, *summed)]
+        exact = all(pa.types.is_integer(kind) and kind != pa.uint64() for kind in kinds)
+        if len(keys) > 1 or set(how.values()) != {"sum"} or not exact:
+            return super().totals(task, pieces, schema, keys, progress, **how)
+        near = _Near(keys[0], summed)
+        far = super().totals(near.without(task), pieces, schema, keys, progress, **how)
+        return pa.concat_tables(
+            [far, near.totals().rename_columns(far.schema.names).cast(far.schema)]
+        )
 
     def query(
         self,
@@ -116,13 +143,59 @@ class Local(Engine):
             con.disconnect()
 
 
-def _join(clustering: Clustering, folder: Path, number: int) -> int:
+class _Near:
+    """Sums for keys that lie close to each other, in arrays with a place for each whole number."""
+
+    def __init__(self, key: str, columns: Sequence[str]) -> None:
+        self.key, self.columns, self.first = key, columns, 0
+        self.sizes = np.zeros(SPAN, dtype=np.int64)
+        self.sums = [np.zeros(SPAN, dtype=np.int64) for _ in columns]
+        self._lock, self._begun = Lock(), False
+
+    def without(self, task: Batches) -> Batches:
+        """The task, less the rows that are added up here."""
+
+        def rest(piece: Piece) -> Iterator[pa.RecordBatch]:
+            for batch in task(piece):
+                far = batch if batch[self.key].null_count or not len(batch) else self._add(batch)
+                if far is not None:
+                    yield far
+
+        return rest
+
+    def _add(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Add up the rows of a batch that are near; gives back the others."""
+        keys = batch[self.key].to_numpy().astype(np.int64)
+        with self._lock:
+            if not self._begun:
+                # Around the first that come; all places are whole numbers of 64 bits.
+                first = (int(keys.min()) + int(keys.max()) - SPAN) // 2
+                self.first, self._begun = min(max(first, -(2**63)), 2**63 - 1 - SPAN), True
+            # Below the first, a place wraps around to a large one.
+            places = (keys - self.first).view(np.uint64)
+            near = places < SPAN
+            whole = bool(near.all())
+            some = places if whole else places[near]
+            np.add.at(self.sizes, some, 1)
+            for sums, name in zip(self.sums, self.columns, strict=True):
+                values = batch[name].to_numpy()
+                np.add.at(sums, some, values if whole else values[near])
+        return None if whole else batch.filter(pa.array(~near))
+
+    def totals(self) -> pa.Table:
+        """Keys, rows and sums."""
+        there = np.flatnonzero(self.sizes)
+        found = [there + self.first, *(values[there] for values in (self.sizes, *self.sums))]
+        return pa.table(found, [f"{i}" for i in range(len(found))])
+
+
+def _join(clustering: Clustering, folder: Path, number: int) -> Joined:
     """Join a part from its file, and let go of that."""
     path = folder / f"{number}"
     with pa.memory_map(str(path)) as file:
-        rows = clustering.join(number, [file.read_buffer()])
+        joined = clustering.join(number, [file.read_buffer()])
     path.unlink()
-    return rows
+    return joined
 
 
 def _flow(task: Batches, pieces: Sequence[Piece], progress: Progress) -> Iterator[pa.RecordBatch]:
@@ -140,6 +213,8 @@ def _collect(expression: Any) -> Iterator[pa.Table]:
     """The rows of an expression, or one sentence: what DuckDB says may quote a sum."""
     duckdb, backend = need("duckdb", "engines"), expression.get_backend()
     kinds = expression.schema().to_pyarrow()
+    # So that there is a table also where no row is.
+    yield kinds.empty_table()
     try:
         for batch in backend.con.execute(backend.compile(expression)).to_arrow_reader():
             yield pa.Table.from_batches([batch]).cast(kinds)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from bagwise import _check
 from bagwise._extras import need
 from bagwise._progress import Progress, silent
-from bagwise.engines.cluster import Clustering
+from bagwise.engines.cluster import Clustering, Joined
 from bagwise.engines.engine import Ask, Batches, Engine, Found, Item
 from bagwise.row_groups import RowGroup
 from bagwise.statistics import AggregateStatistics
@@ -138,7 +138,7 @@ class Spark(Engine):
 
     def cluster(
         self, clustering: Clustering, pieces: Sequence[Piece], progress: Progress = silent
-    ) -> int:
+    ) -> Joined:
         """By a shuffle of pieces that are cut by part; whoever gets a part writes its file."""
         ended = self._ended()
 
@@ -151,8 +151,9 @@ class Spark(Engine):
         def join(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             rows = (pair for batch in batches for pair in zip(*batch.columns, strict=True))
             for number, pairs in groupby(rows, key=lambda pair: pair[0].as_py()):
-                count = clustering.join(number, (pair[1].as_buffer() for pair in pairs))
-                yield pa.record_batch([[number], [count]], names=["part", "count"])
+                made = clustering.join(number, (pair[1].as_buffer() for pair in pairs))
+                missing = pa.array([sorted(made.missing)], pa.list_(pa.string()))
+                yield pa.record_batch([[made.rows], missing], names=["count", "missing"])
                 ended.add({("part", number)})
 
         parts = min(len(clustering.parts), self._tasks)
@@ -161,12 +162,12 @@ class Spark(Engine):
         try:
             cut = self._frame(pieces).mapInArrow(split, "part long, rows binary")
             together = cut.repartition(parts, "part").sortWithinPartitions("part")
-            written = together.mapInArrow(join, "part long, count long")
+            written = together.mapInArrow(join, "count long, missing array<string>")
             work = len(pieces) + len(clustering.parts)
-            counts = self._finished(written.collect, ended, work, progress)
+            found = self._finished(written.collect, ended, work, progress)
         finally:
             self.session.conf.set(RECORDS, before)
-        return sum(count for _, count in counts)
+        return sum((Joined(count, frozenset(missing)) for count, missing in found), Joined())
 
     def query(
         self,

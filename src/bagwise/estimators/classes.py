@@ -18,6 +18,7 @@ from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.contract import FloatArray, TakesBags
 from bagwise.estimators.information import released_noise
 from bagwise.released import Release
+from bagwise.statement import Statement
 from bagwise.statistics import read_bags
 
 
@@ -99,20 +100,30 @@ def read_shares(y: Any, bags: Any, n_rows: int, noisy: bool = False) -> tuple[Fl
     return shares, groups
 
 
-def released_shares(release: Release | BagTable) -> FloatArray:
+def released_shares(release: Release | BagTable, clip: bool = True) -> FloatArray:
     """The share of class 1 in each bag of a Release or a table.
 
     Noise leads past the ends, where the log loss has no minimum: noisy shares are clipped.
     """
-    if released_noise(release) is not None:
-        return np.clip(release.means, 0, 1)
-    _check_shares(release.means)
-    return release.means
+    if isinstance(release, Release):
+        _check_bounds(release.statement)
+    if released_noise(release) is None:
+        _check_shares(release.means)
+        return release.means
+    return np.clip(release.means, 0, 1) if clip else release.means
 
 
 def _refuse_one_class(found: int) -> None:
     if found < 2:
         _check.refuse("y", "of at least two classes", "one class", "Nothing is to be learnt")
+
+
+def _check_bounds(said: Statement) -> None:
+    """Refuse a release of a response that is no class: clipped to [0, 1] it would mean nothing."""
+    if said.low < 0 or said.high > 1:
+        got = f"a release of {said.response!r} from {said.low:g} to {said.high:g}"
+        remedy = "Fit a regression; or ask for a release of 0 and 1 with those bounds"
+        _check.refuse("shares of a class", "within [0, 1]", got, remedy)
 
 
 def _check_shares(shares: FloatArray) -> None:

@@ -308,8 +308,7 @@ class AggregateLogisticRegression(Classifies, Generalised):
     def _released(self, release: Release | BagTable) -> FloatArray:
         self.classes_ = np.array([0, 1])
         # The likelihood of counts knows of noise, and needs no clipping.
-        noisy = released_noise(release) is not None and self.likelihood == "count"
-        return release.means if noisy else released_shares(release)
+        return released_shares(release, clip=self.likelihood == "mean")
 
     def _likelihood(self, means: FloatArray, plain: bool) -> str:
         return "mean" if plain or means.shape[1] > 1 else self.likelihood

@@ -149,7 +149,8 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         ----------
         release : Release or BagTable
         features : sequence of str
-            Columns to take; by default all. Text is one-hot encoded, its levels remembered.
+            Columns to take; by default all but those that make the bags. Text is one-hot encoded,
+            its levels remembered.
         progress : callable
             Wraps the sums of row groups as they come back, to show a bar.
         engine : Engine

@@ -67,6 +67,9 @@ class Network(BaseEstimator):
         """Untrained networks, one a seed."""
         raise NotImplementedError
 
+    def _try_out(self, network: Any, inputs: int, device: Any) -> None:
+        """Refuse a network that could not be trained; ours can."""
+
     # Fitting
 
     def _fit(self, X: Any, means: FloatArray, bags: Bags) -> None:
@@ -102,7 +105,8 @@ class Network(BaseEstimator):
         ----------
         release : Release or BagTable
         features : sequence of str
-            Columns to take; by default all. Text is one-hot encoded, its levels remembered.
+            Columns to take; by default all but those that make the bags. Text is one-hot encoded,
+            its levels remembered.
         """
         need("torch", "neural")
         from bagwise.neural.ensemble import find_device
@@ -149,6 +153,7 @@ class Network(BaseEstimator):
         search = self.rho == "cv" and sizes.max() > 1
         rhos = RHO_GRID if search else (0.0 if self.rho == "cv" else float(self.rho),)
         networks: Any = self._network(inputs, outputs, [seed] * len(rhos)).to(device)
+        self._try_out(networks, inputs, device)
         # Perceptrons are trained side by side; of a user's module a copy for each rho.
         many = len(networks) < len(rhos)
         stacks = [copy.deepcopy(networks) for _ in rhos] if many else [networks]
@@ -269,7 +274,7 @@ class Network(BaseEstimator):
         return path if number is None else path.with_name(f"{path.name}.{number}")
 
     def _progress(self) -> Progress:
-        return bar("Training") if self.progress else silent
+        return bar("Training", at_most=self.early_stopping) if self.progress else silent
 
     # Predicting
 
@@ -385,6 +390,13 @@ class OwnNetwork(Network):
             got = f"a {type(self.module).__name__}"
             _check.refuse("module", "a torch.nn.Module", got, "Pass module=nn.Sequential(…), say")
         return OwnModule(copy.deepcopy(self.module), outputs)
+
+    def _try_out(self, network: Any, inputs: int, device: Any) -> None:
+        from bagwise.neural.training import trainable
+
+        trainable(network)
+        # A copy, for a forward pass may leave something behind.
+        copy.deepcopy(network).try_out(inputs, device)
 
     @classmethod
     def load(cls, path: str | PathLike[str], module: Any) -> Self:

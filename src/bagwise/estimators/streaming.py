@@ -272,7 +272,7 @@ def evaluate_release(
             remedy = "Ask for a Release with rows"
             _check.refuse("the model", "linear for a Release without rows", got, remedy)
         # A linear model predicts the mean of a bag from the mean of its features.
-        table, y, _ = release.training_set()
+        table, y, _ = release.training_set(list(encoder.columns))
         means.add(y, _predictions(model, encoder, table, unknown), release.sizes)
         return {"bags": means.scores()}
     for table, y, of_row in progress(release.batches()):

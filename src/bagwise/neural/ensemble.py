@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -91,11 +92,13 @@ def find_device(name: str) -> torch.device:
     """The device of a name; "auto" is a GPU where there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
+    device = None
+    with suppress(RuntimeError, TypeError):
         device = torch.device(name)
-    except RuntimeError:
-        _check.refuse("device", "'auto', 'cpu' or 'cuda'", f"device={name!r}", "Check the spelling")
-    if device.type == "cuda" and not torch.cuda.is_available():
+    # Others, of Apple say, have not been tried.
+    if device is None or device.type not in ("cpu", "cuda"):
+        _check.refuse("device", "'auto', 'cpu' or 'cuda'", f"device={name!r}", "Pass 'auto'")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         got = f"device={name!r}, and PyTorch finds none"
         _check.refuse("device", "there", got, "Pass device='auto'")
     return device
@@ -156,6 +159,8 @@ def train_ensemble(
         _check.refuse("held_out", "given for every member or none", got, "Give all some")
     if any(n >= len(member.bags) for n, member in zip(aside_of, members, strict=True)):
         _check.refuse("held_out", "some of the bags", "all of them", "Leave some to train on")
+    for member in members:
+        _refuse_misfit(member, len(X))
     settings = Settings(epochs=100) if settings is None else settings
     place = find_device(device)
     # All bags in every step are put together here and sent once.
@@ -186,6 +191,23 @@ def train_ensemble(
         losses.extend(run.best_loss.tolist() if aside else [float("nan")] * len(some))
         history.extend(torch.stack(run.history).T.tolist())
     return Ensemble(chunks, settings, np.array(losses), history)
+
+
+def _refuse_misfit(member: Member, n_rows: int) -> None:
+    """Refuse a member that does not fit its bags, or the table."""
+    remedy = "1e-3 is usual"
+    _check.number("learning_rate", member.learning_rate, low=0, above=True, remedy=remedy)
+    if len(member.means) != len(member.bags):
+        got = f"{len(member.means)} for {len(member.bags)} bags"
+        _check.refuse("means", "one entry a bag", got, "Bags.mean makes them from rows")
+    bagged = member.bags.n_rows
+    count, last = bagged, bagged - 1
+    if member.rows is not None:
+        count, last = len(member.rows), int(np.max(member.rows))
+    if count != bagged or last >= n_rows:
+        got = f"{bagged} rows in bags, and {n_rows} rows of X"
+        remedy = "Check that both come from one table, or pass rows=…"
+        _check.refuse("bags", "of rows of X", got, remedy)
 
 
 def _sides(X: Tensor, member: Member) -> tuple[BagData, BagData | None]:

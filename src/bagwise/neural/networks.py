@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -24,8 +25,14 @@ class StackedMLP(nn.Module):
 
     def __init__(self, widths: Sequence[int], seeds: Sequence[int]) -> None:
         super().__init__()
+        for width in widths:
+            _check.whole("hidden", width, low=1, remedy="Pass widths of layers, (100,) say")
         shapes = [(a + 1, b) for a, b in pairwise(widths)]
         ends = list(accumulate(a * b for a, b in shapes))
+        # Adam keeps two more numbers for each weight.
+        if 12 * ends[-1] * len(seeds) > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+            got = f"{ends[-1]:.2g} weights for each of {len(seeds)} networks"
+            _check.refuse("hidden", "layers that fit in memory", got, "Take smaller widths")
         # One draw a network, cut into its layers.
         generators = (torch.Generator().manual_seed(seed) for seed in seeds)
         drawn = torch.stack([torch.rand(ends[-1], generator=g) for g in generators])
@@ -93,8 +100,32 @@ class OwnModule(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Outputs of shape (1, n, K)."""
-        found: Tensor = self.module(X[0])
-        n, K = len(X[0]), self.outputs
+        return self._shaped(self.module(X[0]), len(X[0]))
+
+    def try_out(self, inputs: int, device: torch.device) -> None:
+        """Refuse in a sentence what a training would stumble over, on a few rows."""
+        reason = ""
+        self.eval()
+        try:
+            found = self.module(torch.zeros(2, inputs, device=device))
+        except Exception as error:
+            reason = f"{type(error).__name__} ({str(error).splitlines()[0] if str(error) else ''})"
+        if reason:
+            rule = f"a network that takes rows of {inputs} float32 numbers"
+            _check.refuse("module", rule, reason, "Change its first layer, or call .float() on it")
+        if not (isinstance(found, Tensor) and found.is_floating_point()):
+            kind = found.dtype if isinstance(found, Tensor) else type(found).__name__
+            remedy = "Return one tensor of real numbers from forward"
+            _check.refuse("module", "a network that gives real numbers", f"{kind}", remedy)
+        self._shaped(found, 2)
+        if not found.requires_grad:
+            remedy = "Leave out detach() and no_grad() in forward"
+            got = "outputs without a gradient"
+            _check.refuse("module", "a network whose outputs follow its weights", got, remedy)
+
+    def _shaped(self, found: Tensor, n: int) -> Tensor:
+        """Outputs with a column for each of K, or one sentence."""
+        K = self.outputs
         if tuple(found.shape) == (n,) and K == 1:
             found = found[:, None]
         if tuple(found.shape) != (n, K):

@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from bagwise import _check
 from bagwise._extras import need
+from bagwise.losses import KINDS, LOSSES
 from bagwise.neural.batches import Batch
 from bagwise.neural.loss import aggregate_losses
 from bagwise.neural.networks import StackedMLP, mlp
@@ -60,6 +61,16 @@ class Settings:
     kind: str = "instance"
     link: str = "identity"
     precision: str = "float32"
+
+    def __post_init__(self) -> None:
+        _check.whole("epochs", self.epochs, low=1, remedy="200 is usual")
+        _check.whole("patience", self.patience, low=0, remedy="0 stops nobody")
+        _check.number("weight_decay", self.weight_decay, low=0, remedy="0 is none")
+        _check.choice("schedule", self.schedule, ("constant", "cosine"))
+        _check.choice("loss", self.loss, LOSSES)
+        _check.choice("kind", self.kind, KINDS)
+        _check.choice("link", self.link, LINKS)
+        _check.choice("precision", self.precision, ("float32", "tf32", "bf16"))
 
 
 LINKS: dict[str, Callable[[Tensor], Tensor]] = {

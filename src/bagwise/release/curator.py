@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -101,7 +101,8 @@ def release(
         What leaves of the features: rows with their bag, means over bags (rho = 0 only), the sums
         A, W, c (every rho), or nothing.
     columns : sequence of str
-        Feature columns that leave; by default all but response and user.
+        Feature columns that leave; by default all but response and user, and for means and
+        statistics those that make the bags.
     budget : float
         Total to spend on these responses, ever; needed at their first release.
     step : float
@@ -195,7 +196,9 @@ def release(
             schema = pa.schema([table.schema.field(name) for name in chosen])
             shown = progress("Putting rows together")
             clustering = Clustering.of(layout, schema, clustered, pieces)
-            clustering.check(engine.cluster(clustering, pieces, shown))
+            joined = engine.cluster(clustering, pieces, shown)
+            clustering.check(joined)
+            _refuse_holes(chosen, joined.missing)
         if features == "means":
             write_bag_features(place, clustered, chosen, layout, engine)
         if table.state() != state:
@@ -262,6 +265,15 @@ def _refuse_roles(table: Table, response: str, user: str | None, bags: list[str]
         if name in (response, user):
             rule = "other columns than response and user"
             _check.refuse("bags", rule, f"{name!r}", "Those stay home: name another")
+
+
+def _refuse_holes(columns: Sequence[str], missing: Collection[str]) -> None:
+    """Refuse features that a learner could not take, before they are paid for."""
+    for name in columns:
+        if name in missing:
+            got = f"missing or infinite values in column {name!r}"
+            remedy = "Fill it, or name the columns to release"
+            _check.refuse("columns that leave", "there and finite in every row", got, remedy)
 
 
 def _pay(

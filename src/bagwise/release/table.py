@@ -31,6 +31,7 @@ from bagwise.tables import (
     open_table,
     plain,
     plain_type,
+    refuse_mixed,
     schema_of,
 )
 
@@ -82,7 +83,13 @@ def _open_files(source: Any, response: str, ids: Sequence[str]) -> Table:
         file.open("rb").close()
     table = _quietly(open_table, sources, {response: pa.float64()}, ids)
     if table is None:
-        bad = [str(file) for file in files if _quietly(schema_of, file) is None]
+        schemas = {str(file): _quietly(schema_of, file) for file in files}
+        bad = [name for name, schema in schemas.items() if schema is None]
+        if not bad and all(file.suffix.lower() == ".parquet" for file in files):
+            # Names and types are no secret; of CSV without a line of names they may be cells.
+            refuse_mixed(
+                [one for one in schemas.values() if one is not None], ", ".join(sources[:3])
+            )
         _refuse_unreadable(bad[0] if bad else ", ".join(sources[:3]))
     return table
 
@@ -128,9 +135,7 @@ def _checked(table: Table) -> Table:
 def column(table: Table, name: Any, role: str) -> pa.DataType:
     """The type of a column by name."""
     if name not in table.names:
-        some = ", ".join(table.names[:10])
-        more = ", …" if len(table.names) > 10 else ""
-        _check.refuse(role, "a column of the table", f"{name!r}", f"It has {some}{more}")
+        _check.refuse(role, "a column of the table", f"{name!r}", table.remedy(name))
     return table.schema.field(name).type
 
 
@@ -228,7 +233,8 @@ def feature_columns(
     stay : iterable of str
         Columns that stay home: the response, the user.
     bag_columns : sequence of str
-        Columns that make a bag; one called "bag" leaves as its id and not again as a feature.
+        Columns that make a bag; they leave with rows, from which a learner takes others by default,
+        but are not averaged unless asked for. One called "bag" leaves as its id alone.
     columns : sequence of str or None
         Those asked for; None asks for all that will do.
     features : {"rows", "means", "statistics", "none"}
@@ -244,7 +250,7 @@ def feature_columns(
         kind = plain_type(table.schema.field(name).type)
         return not averaged or (is_number(kind) and name not in missing)
 
-    ids = {name for name in bag_columns if name == "bag" or not fits(name)}
+    ids = {name for name in bag_columns if averaged or name == "bag"}
     if columns is None:
         chosen = [name for name in table.names if name not in {*stay, *ids}]
     else:
@@ -278,7 +284,13 @@ def refuse_copies(
     others = [name for name in dict.fromkeys(names) if name != response]
     table = _quietly(_glance, some, [response, *others])
     if table is None:
-        _refuse_unreadable("files")
+        unread = (
+            f"column {name!r} of {piece.name}"
+            for piece in some
+            for name in (response, *others)
+            if _quietly(_glance, [piece], [name]) is None
+        )
+        _refuse_unreadable(next(unread, "files"))
     values = np.clip(floats(table[response]), *bounds)
     for name in others:
         found = _quietly(_any_floats, table[name])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bagwise._disk import appearing_file
 from bagwise._extras import need
 from bagwise.experiments import chosen_rho, figure1, figure2, figure4
 from bagwise.experiments.figure import FigureData
@@ -53,10 +54,12 @@ def save(data: FigureData, out: Path) -> list[Path]:
     out.mkdir(parents=True, exist_ok=True)
     paths = [out / f"{data.name}.{ending}" for ending in ("png", "svg", "csv", "json")]
     figure = draw(data)
-    figure.savefig(paths[0], dpi=200)
-    figure.savefig(paths[1], metadata={"Date": None})
+    with appearing_file(paths[0], over=True) as place:
+        figure.savefig(place, format="png", dpi=200)
+    with appearing_file(paths[1], over=True) as place:
+        figure.savefig(place, format="svg", metadata={"Date": None})
     need("matplotlib.pyplot", "plot").close(figure)
-    with paths[2].open("w", newline="") as file:
+    with appearing_file(paths[2], over=True) as place, place.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(data.columns)
         writer.writerows(zip(*(column.tolist() for column in data.columns.values()), strict=True))
@@ -64,7 +67,8 @@ def save(data: FigureData, out: Path) -> list[Path]:
     made_with["python"] = platform.python_version()
     claims = [{"text": c.text, "holds": c.holds, "evidence": c.evidence} for c in data.claims]
     content = {"name": data.name, "parameters": data.parameters, "claims": claims}
-    paths[3].write_text(json.dumps(content | {"versions": made_with}, indent=2) + "\n")
+    with appearing_file(paths[3], over=True) as place:
+        place.write_text(json.dumps(content | {"versions": made_with}, indent=2) + "\n")
     return paths
 
 
