@@ -11,6 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
+import numpy as np
 import pyarrow.csv
 import pyarrow.parquet as pq
 import typer
@@ -97,8 +98,8 @@ def fit_command(
             estimator.fit_release(released, chosen, bar("Summing rows"), where)
             scores, sentence = _linear_scores(estimator, released)
         else:
-            options = {"random_state": seed, "device": device, "progress": True} if network else {}
-            estimator = MODELS[model](rho=_rho(rho or "cv"), **options)
+            options = {"random_state": seed, "device": device} if network else {}
+            estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True, **options)
             estimator.fit_release(released, chosen)
             scores, sentence = _held_out_scores(estimator)
     estimator.save(out)
@@ -130,9 +131,11 @@ def _linear_scores(estimator: Any, released: Any) -> tuple[dict[str, Any], str]:
     path = estimator.path_
     score, added = path.scores[int(abs(path.rhos - estimator.rho_).argmin())], 0.0
     if hasattr(released, "statement"):
-        # A mean of k rows with Laplace noise of scale b has variance σ²/k + 2b².
-        scales = released.bags["noise_scale"].to_numpy()
-        added = float((2 * released.sizes * scales**2).mean())
+        # A mean of k rows with Laplace noise of scale b has variance σ²/k + 2b²; bags weigh wk.
+        scales, weights = released.bags["noise_scale"].to_numpy(), estimator.bag_weights_
+        weights = np.ones(len(scales)) if weights is None else weights
+        added = float((2 * weights * released.sizes * scales**2).mean() / weights.mean())
+        score = score / weights.mean()
     row, noisy = _root(score - added), _root(score)
     if noisy is None:
         words = "Error of a row: too few bags to tell."

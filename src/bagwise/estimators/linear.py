@@ -67,6 +67,8 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         Coefficients and scores at 101 rhos, with a ``plot()``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
+    bag_weights_ : ndarray of shape (n_bags,) or None
+        What a row of each bag weighed, where noise made bags differ; None where all weighed 1.
     encoder_ : Encoder
         After a fit from a Release: its columns, with the levels of text, for `predict`.
 
@@ -123,7 +125,9 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
             return self.fit_release(source)
         X, responses, groups = self._validate(X, y, bags, reset=True)
         weights = regression_weights(responses, groups.sizes, read_noise(noise_scale, groups))
-        return self._fit_rows(Rows(X, responses, groups, weights))
+        self._fit_rows(Rows(X, responses, groups, weights))
+        self.bag_weights_: FloatArray | None = weights
+        return self
 
     def _fit_rows(self, rows: Rows) -> Self:
         """Fit to rows in memory."""
@@ -169,6 +173,7 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
             noise = released_noise(release)
             weights = regression_weights(release.means, release.sizes, noise)
         self.fit_statistics(release.statistics(chosen, progress, engine, weights))
+        self.bag_weights_ = weights
         if chosen is not None:
             self.encoder_ = chosen
         return self
@@ -260,6 +265,7 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
     ) -> Self:
         """Fitted attributes from the decomposition and the scores of its path."""
         self.__dict__.pop("statistics_", None)
+        self.bag_weights_ = None
         coefficients = spectrum.coef(RHOS)
         path = RhoPath(
             RHOS, coefficients, self._intercept(statistics, coefficients), scores, method, np.nan
