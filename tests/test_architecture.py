@@ -36,6 +36,7 @@ FLOW = [
     "engines",
     "release",
     "neural",
+    "boosting",
     "estimators",
     "baselines",
     "experiments",
@@ -59,6 +60,7 @@ LEARNER = {
 }
 OPTIONAL = {
     "torch",
+    "lightgbm",
     "matplotlib",
     "pandas",
     "polars",
@@ -152,7 +154,7 @@ def test_importing_the_package_imports_no_optional_part():
     ours = packages_after("import bagwise")
     assert "bagwise" in ours
     assert not OPTIONAL & (ours - core)
-    assert not {"torch", "matplotlib", "typer"} & ours
+    assert not {"torch", "lightgbm", "matplotlib", "typer"} & ours
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -13,6 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bagwise import (
+    AggregateBoostingClassifier,
+    AggregateBoostingRegressor,
     AggregateLinearRegression,
     AggregateMLPClassifier,
     AggregateMLPRegressor,
@@ -21,7 +23,10 @@ from bagwise import (
 )
 
 NETWORK = AggregateMLPRegressor((16,), learning_rate=0.02, epochs=60, random_state=0)
-ESTIMATORS = [AggregateLinearRegression(), NETWORK]
+BOOSTING = AggregateBoostingRegressor(
+    n_estimators=60, min_child_samples=2, early_stopping=False, random_state=0, n_jobs=1
+)
+ESTIMATORS = [AggregateLinearRegression(), NETWORK, BOOSTING]
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__name__)
 
 
@@ -32,6 +37,8 @@ each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: type(e).__
         AggregateLinearRegression(rho="gcv"),
         AggregateLinearRegression(rho=0.3),
         AggregateMLPClassifier(epochs=100, random_state=0),
+        AggregateBoostingRegressor(random_state=0, n_jobs=1),
+        AggregateBoostingClassifier(random_state=0, n_jobs=1),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -83,7 +90,8 @@ def routing():
 def test_bags_are_routed_through_pipelines_searches_and_cross_validation(estimator):
     X, y, bags = draw()
     routed = clone(estimator).set_fit_request(bags=True).set_score_request(bags=True)
-    pipeline = make_pipeline(StandardScaler(), routed)
+    # Not moved: LightGBM has a bin of its own for 0.
+    pipeline = make_pipeline(StandardScaler(with_mean=False), routed)
     pipeline.fit(X, y, bags=bags)
     np.testing.assert_allclose(
         pipeline.predict(X), clone(estimator).fit(X, y, bags).predict(X), rtol=1e-6
@@ -147,6 +155,9 @@ MAPPED = dict(zip(B.tolist(), Y.tolist(), strict=True))
 def test_bad_tables_get_one_sentence_and_leave_the_model_unfitted(
     estimator, rows, response, bags, sentence
 ):
+    tags = estimator.__sklearn_tags__().input_tags
+    if (rows is NAN and tags.allow_nan) or (rows is TEXT and tags.categorical):
+        pytest.skip("it takes such rows")
     model = clone(estimator)
     with pytest.raises(ValueError, match=sentence) as caught:
         model.fit(rows, response, bags)

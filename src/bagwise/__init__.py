@@ -18,6 +18,7 @@ Read the package in the order the data flows; a module imports only from those a
     engines     tables of any size, on this machine or on Spark: bags, sums, rows put together
     release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
     neural      networks from bags: one trainer for one or a thousand
+    boosting    trees from bags: the objective and the rounds of LightGBM
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
     experiments one file an experiment, run(...) -> table
     reports     table -> picture
@@ -27,6 +28,12 @@ Read the package in the order the data flows; a module imports only from those a
 from bagwise import theory as theory
 from bagwise.bags import Bags as Bags
 from bagwise.engines.bag_table import BagTable as BagTable
+from bagwise.estimators.boosting import (
+    AggregateBoostingClassifier as AggregateBoostingClassifier,
+)
+from bagwise.estimators.boosting import (
+    AggregateBoostingRegressor as AggregateBoostingRegressor,
+)
 from bagwise.estimators.linear import AggregateLinearRegression as AggregateLinearRegression
 from bagwise.estimators.neural import AggregateMLPClassifier as AggregateMLPClassifier
 from bagwise.estimators.neural import AggregateMLPRegressor as AggregateMLPRegressor

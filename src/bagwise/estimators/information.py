@@ -69,3 +69,35 @@ def bag_weights(sizes: Any, noise: FloatArray | None, variance: float) -> FloatA
         return np.ones(len(sizes))
     found = variance / (variance + 2 * sizes * noise**2)
     return np.asarray(found * (sizes.sum() / (sizes @ found)))
+
+
+def response_variance(means: FloatArray, sizes: Any, noise: FloatArray | None) -> float:
+    """σ² of rows, from how bag means vary beyond their noise; above 0.
+
+    In random bags a mean of k_a rows varies by σ²/k_a + 2b_a². So each bag's
+    k_a (ȳ_a − ȳ)² − 2k_a b_a² tells σ², and counts by the square of the bag's weight.
+
+    Parameters
+    ----------
+    means, sizes, noise : arrays of shape (n_bags,)
+
+    Notes
+    -----
+    Limits: in bags that are not random it holds what varies between them too, and is too large:
+    weights are then more alike than they need be.
+
+    Examples
+    --------
+    >>> response_variance(np.array([1.0, 3.0]), np.array([4, 4]), None)
+    8.0
+    """
+    noises = np.zeros(len(means)) if noise is None else 2 * sizes * noise**2
+    # So that σ² is above 0 where noise hides all.
+    least = max(1e-3 * float(noises.mean()), 1e-300)
+    found = least
+    for _ in range(20):
+        weights = 1 / (max(found, least) + noises)
+        centre = (sizes * weights) @ means / (sizes @ weights)
+        squares = sizes * (means - centre) ** 2 * len(means) / max(len(means) - 1, 1)
+        found = float(weights**2 @ (squares - noises) / (weights**2).sum())
+    return max(found, least)

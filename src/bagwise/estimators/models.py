@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bagwise.estimators.boosting import AggregateBoostingClassifier, AggregateBoostingRegressor
 from bagwise.estimators.linear import AggregateLinearRegression
 from bagwise.estimators.neural import AggregateMLPClassifier, AggregateMLPRegressor
 from bagwise.estimators.saved import LARGEST
@@ -17,6 +18,8 @@ MODELS: dict[str, Any] = {
     "linear": AggregateLinearRegression,
     "mlp": AggregateMLPRegressor,
     "mlp-classifier": AggregateMLPClassifier,
+    "boosting": AggregateBoostingRegressor,
+    "boosting-classifier": AggregateBoostingClassifier,
 }
 
 
