@@ -40,10 +40,13 @@ def fit_command(
     bags: Annotated[
         str | None, typer.Option(help="Of a table: columns that make a bag, commas between.")
     ] = None,
-    model: Annotated[str, typer.Option(help="linear, mlp or mlp-classifier.")] = "linear",
+    model: Annotated[
+        str,
+        typer.Option(help="linear, mlp, mlp-classifier, boosting or boosting-classifier."),
+    ] = "linear",
     rho: Annotated[
         str | None,
-        typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (networks)."),
+        typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (all others)."),
     ] = None,
     features: Annotated[
         str | None, typer.Option(help="Columns to take, with commas between. Default: all.")
@@ -87,7 +90,7 @@ def fit_command(
         else:
             estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True)
             estimator.fit_release(released, chosen)
-            scores, sentence = _network_scores(estimator)
+            scores, sentence = _held_out_scores(estimator)
     estimator.save(out)
     seconds = time.perf_counter() - start
     said = {
@@ -130,16 +133,18 @@ def _linear_scores(estimator: Any, released: Any) -> tuple[dict[str, Any], str]:
     return {"row_rmse_estimate": row, "row_rmse_with_noise": noisy}, words
 
 
-def _network_scores(estimator: Any) -> tuple[dict[str, Any], str]:
+def _held_out_scores(estimator: Any) -> tuple[dict[str, Any], str]:
     """The loss of held-out bags, for JSON and in words."""
     loss = estimator.held_out_losses_.get(estimator.rho_)
+    trees = hasattr(estimator, "n_estimators_")
+    count = estimator.n_estimators_ if trees else estimator.n_epochs_
+    units, of = ("", "rounds") if trees else (", in standard units", "epochs")
     words = (
         "No bag was held out."
         if loss is None
-        else f"Loss of held-out bags, in standard units: {loss:.3g} "
-        f"after {estimator.n_epochs_} epochs."
+        else f"Loss of held-out bags{units}: {loss:.3g} after {count} {of}."
     )
-    return {"held_out_loss": loss, "n_epochs": estimator.n_epochs_}, words
+    return {"held_out_loss": loss, "n_estimators" if trees else "n_epochs": count}, words
 
 
 @app.command(

@@ -51,12 +51,12 @@ class TakesCategories(TakesBags):
         encoder: Categories | None = getattr(self, "encoder_", None)
         is_frame = hasattr(X, "__arrow_c_stream__")
         if encoder is None or not is_frame:
+            if encoder is not None and not reset and hasattr(self, "feature_names_in_"):
+                remedy = "Pass the columns of training, for some are categories"
+                _check.refuse("X", "a data frame", "an array", remedy)
             found = super()._validate_features(X, reset, y)
             if encoder is None:
                 return found
-            if hasattr(self, "feature_names_in_"):
-                remedy = "Pass the columns of training, for some are categories"
-                _check.refuse("X", "a data frame", "an array", remedy)
             alone = isinstance(y, str)
             codes = encoder.encode(table_of(found if alone else found[0]))
             return codes if alone else (codes, found[1])

@@ -92,11 +92,12 @@ def response_variance(means: FloatArray, sizes: Any, noise: FloatArray | None) -
     8.0
     """
     noises = np.zeros(len(means)) if noise is None else 2 * sizes * noise**2
-    # So that σ² is above 0 where noise hides all.
-    least = max(1e-3 * float(noises.mean()), 1e-300)
-    found = least
+    # So that σ² is above 0 where noise hides all, or nothing varies.
+    least = 1e-3 * float(noises.mean()) or 1e-12
+    found = 0.0
     for _ in range(20):
         weights = 1 / (max(found, least) + noises)
+        weights /= weights.max()
         centre = (sizes * weights) @ means / (sizes @ weights)
         squares = sizes * (means - centre) ** 2 * len(means) / max(len(means) - 1, 1)
         found = float(weights**2 @ (squares - noises) / (weights**2).sum())
