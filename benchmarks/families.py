@@ -88,7 +88,7 @@ def measure_tables():
         kind = AggregateBoostingClassifier if is_class else AggregateBoostingRegressor
 
         def score(bags, rho, kind=kind, rows=rows, new=new, y=y, train=train, test=test):
-            model = kind(rho=rho, random_state=0)
+            model = kind(rho=rho, random_state=0, n_jobs=1)
             if bags is None:
                 model.fit(rows, y[train])
             else:

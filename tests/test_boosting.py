@@ -26,8 +26,10 @@ from bagwise.boosting import training as training_module  # noqa: E402
 from bagwise.boosting.objective import POINTS, SCALES, Objective, Slopes, mean_of  # noqa: E402
 from bagwise.boosting.training import ALWAYS, Settings, bin_rows, grow  # noqa: E402
 from bagwise.engines import cluster as cluster_module  # noqa: E402
+from bagwise.estimators.categories import Categories  # noqa: E402
 from bagwise.estimators.information import response_variance  # noqa: E402
 from bagwise.estimators.models import load_model  # noqa: E402
+from bagwise.estimators.saved_trees import check_trees  # noqa: E402
 from bagwise.release import release  # noqa: E402
 
 ONE = {"n_jobs": 1, "random_state": 0}
@@ -134,7 +136,8 @@ def test_a_step_is_as_long_as_the_exact_curvature_along_it_says(loss):
     part, constants = at.length(step)
     f, n = mean_of(scores, loss), len(scores)
     # Of rows i, j in one bag: J_iᵀ diag(shared) J_j, and what is of a row alone.
-    jacobian = [np.diag(r) - np.outer(r, r) if K > 1 else np.diag(s) for r, s in zip(f, at.slope)]  # noqa: B905
+    slopes = {"squared": np.ones_like(f), "log": f * (1 - f), "cross": f}[loss]
+    jacobian = [np.diag(s) - (K > 1) * np.outer(s, s) for s in slopes]
     H = np.diag(at.own.ravel())
     for i in range(n):
         for j in range(n):
@@ -236,8 +239,9 @@ def test_with_the_diagonal_alone_it_grows_without_end(natural, monkeypatch):
     assert found[-1] > 1e3 * found[0]
 
 
-def test_shortened_trees_predict_what_was_trained(monkeypatch):
-    """The model is the sum of what each round added, with its constants."""
+@pytest.mark.parametrize("loss", ["squared", "log"])
+def test_the_model_predicts_what_was_trained(loss, monkeypatch):
+    """Leaves that were multiplied, and constants: their loss is that of the scores in training."""
     X, _, _, y = draw(4096)
     bags = Bags(np.argsort(np.argsort(X[:, 0])) // 64)
     parts, real = [], Slopes.length
@@ -248,17 +252,16 @@ def test_shortened_trees_predict_what_was_trained(monkeypatch):
         return found
 
     monkeypatch.setattr(Slopes, "length", noted)
-    seen, at = [], Objective.at
-    monkeypatch.setattr(Objective, "at", lambda self, z: (seen.append(z.copy()), at(self, z))[1])
-    objective = Objective(bags.mean(y)[:, None], bags, np.ones(bags.n_bags), 0.0)
+    response = y if loss == "squared" else (y > 1).astype(float)
+    objective = Objective(bags.mean(response)[:, None], bags, np.ones(64), 0.0, loss=loss)
     data = bin_rows(X, len(X), [], {"num_threads": 1})
-    found = grow(data, objective, Settings(20, options={"num_threads": 1}))
+    settings = Settings(20, options={"num_threads": 1})
+    found = grow(data, objective, settings, np.ones(64))
     assert min(parts) < 0.9
-    before_last = found.booster.predict(X, num_iteration=19)
-    # The last round's constant is in the start already.
-    difference = before_last + found.start[0] - seen[19][:, 0]
-    assert difference.std() < 1e-9
-    assert abs(difference.mean()) < 0.01
+    # Squared loss in bags of one size needs no constant, but for rounding.
+    assert loss == "squared" or abs(found.start - objective.start()) > 1e-4
+    scores = found.booster.predict(X)[:, None] + found.start
+    assert found.losses[-1] == pytest.approx(objective.loss_of_bags(scores, np.ones(64)), rel=1e-9)
 
 
 # What is learnt
@@ -522,6 +525,7 @@ def test_categories_are_levels_without_an_order(form):
     assert first["decision_type"] == "=="
     assert r2_score(y, model.predict(frame)) > 0.9
     assert list(model.importances_) == ["town", "age"]
+    assert list(model.encoder_.columns["town"]) == sorted(model.encoder_.columns["town"])
     assert sum(model.importances_.values()) == pytest.approx(1)
 
 
@@ -627,16 +631,25 @@ def test_one_row_group_at_a_time_is_held(monkeypatch, tmp_path):
     frame, means, bags, _ = towns(3000)
     frame.assign(y=means, bag=bags.codes).to_parquet(tmp_path / "rows.parquet")
     table = BagTable(tmp_path / "rows.parquet", "y", "bag")
-    seen, real = [], training_module.GroupRows.__init__
+    seen, read = [], []
+    real, encode = training_module.GroupRows.__init__, Categories.encode
 
     def noted(self, group, encoder, kept):
         seen.append(kept)
         real(self, group, encoder, kept)
 
+    def checked(self, rows, unknown="ignore"):
+        assert not seen[0], "the one before is let go first"
+        read.append(rows.num_rows)
+        return encode(self, rows, unknown)
+
     monkeypatch.setattr(training_module.GroupRows, "__init__", noted)
+    monkeypatch.setattr(Categories, "encode", checked)
     AggregateBoostingRegressor(**PLAIN | {"n_estimators": 2}).fit_release(table)
     assert len({id(kept) for kept in seen}) == 1
-    assert len(seen[0]["rows"]) < 700
+    # Once to choose bins, once for all rows.
+    assert len(read) == 2 * len(seen)
+    assert max(read) < 700
 
 
 @pytest.mark.parametrize("kind", [AggregateBoostingRegressor, AggregateBoostingClassifier])
@@ -706,6 +719,15 @@ def test_trees_that_lead_nowhere_are_refused(name, other, saved):
     rewrite(saved, f"{before}\n{name}={' '.join(words)}\n{after}")
     with pytest.raises(ValueError, match="path must be a folder written by save"):
         AggregateBoostingRegressor.load(saved)
+
+
+def test_trees_that_go_round_in_circles_are_refused():
+    """Each node is met once, and yet nodes 1 and 2 lead to each other for ever."""
+    tree = ("\nTree=0\nnum_leaves=4\nsplit_feature=0 0 0\nthreshold=0 0 0\ndecision_type=2 2 2\n"
+            "left_child={}\nright_child={}\nleaf_value=1 2 3 4\n\n")  # fmt: skip
+    check_trees(tree.format("1 2 -1", "-2 -3 -4"), 1)
+    with pytest.raises(ValueError, match="lead nowhere"):
+        check_trees(tree.format("-1 2 1", "-2 -3 -4"), 1)
 
 
 def test_a_file_that_is_cut_short_or_missing_is_refused(saved):

@@ -18,7 +18,7 @@ Two sums over bags tell it. In bags of one row a = 1 and c = 0, for v is the bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -138,8 +138,28 @@ class Objective:
         weights = weights * self.bags.sizes
         return float(weights @ value / weights.sum())
 
+    @cached_property
+    def _constant(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Of squared loss what stays the same: Hessian and own of rows, shared of bags."""
+        own, shared = self.rho * self.weights, (1 - self.rho) * self.weights / self.bags.sizes
+        hessian, of_rows = ((v[self.bags.codes])[:, None] for v in (own + shared, own))
+        return hessian, of_rows, shared[:, None]
+
     def at(self, scores: FloatArray) -> Slopes:
         """Gradient and Hessian at scores of shape (n, K)."""
+        return self._at_squared(scores) if self.loss == "squared" else self._at_any(scores)
+
+    def _at_squared(self, scores: FloatArray) -> Slopes:
+        """w ((1−ρ) f̄ − ȳ) + wρ f and w ((1−ρ)/k + ρ): of both kinds, and quick."""
+        hessian, own, shared = self._constant
+        averages = sum_columns(self.bags, scores) / self.bags.sizes[:, None]
+        of_bags = self.weights[:, None] * ((1 - self.rho) * averages - self.means)
+        gradient = own * scores
+        gradient += of_bags[self.bags.codes]
+        return Slopes(gradient, hessian, own, shared, scores, None, self)
+
+    def _at_any(self, scores: FloatArray) -> Slopes:
+        """The derivatives in means by the chain rule of the link."""
         f, columns = mean_of(scores, self.loss), range(scores.shape[1])
         point = POINTS[self.loss]
         found = [
@@ -154,7 +174,7 @@ class Objective:
         both = own + shared[self.bags.codes]
         if self.loss == "cross":
             g -= (g * f).sum(axis=1, keepdims=True)
-            bend, slope = g * f * (1 - 2 * f), f
+            bend, slope = g * f * (1 - 2 * f), None
             # LightGBM's own factor, for all classes move at once.
             factor = len(found) / (len(found) - 1)
             own, both = (f**2 * (o * (1 - 2 * f) + _row_sums(o * f**2)) for o in (own, both))
@@ -165,10 +185,11 @@ class Objective:
         w = self._row_weights
         hessian = both + bend
         return Slopes(
-            gradient=g * slope * w,
+            gradient=g * (f if slope is None else slope) * w,
             # Where the loss is not convex in the score, what the link's bend adds is left out.
             hessian=np.where(hessian > 0, hessian, both) * (factor * w),
-            own=np.maximum(own + bend, 0) * (factor * w),
+            # Never negative as a whole: with kind "variance" shared is, by what own has too much.
+            own=np.maximum(own + bend, own if self.kind == "variance" else 0) * (factor * w),
             shared=shared * (SCALES[self.loss] * self.bags.n_rows * self.weights)[:, None],
             mean=f,
             slope=slope,
@@ -188,8 +209,10 @@ class Slopes:
         What of the Hessian is of a row alone, at least 0.
     shared : ndarray of shape (m, K)
         What couples the means of a bag.
-    mean, slope : ndarray of shape (n, K)
-        f, and f′; of several classes f is both.
+    mean : ndarray of shape (n, K)
+        f.
+    slope : ndarray of shape (n, K) or None
+        f′ where a link of one score bends.
     objective : Objective
     """
 
@@ -198,7 +221,7 @@ class Slopes:
     own: FloatArray
     shared: FloatArray
     mean: FloatArray
-    slope: FloatArray
+    slope: FloatArray | None
     objective: Objective
 
     def length(self, step: FloatArray) -> tuple[float, FloatArray]:
@@ -206,29 +229,31 @@ class Slopes:
         K = step.shape[1]
         if not self.objective.coupled:
             return 1.0, np.zeros(K)
-        own, coupling = self.own * step, self.shared
         # The step first, then a constant for each score.
-        sums = np.stack([sum_columns(self.objective.bags, m) for m in self._moved(step)])
-        slope = np.append((self.gradient * step).sum(), self.gradient.sum(axis=0))
-        bend = np.einsum("amk,mk,bmk->ab", sums, coupling, sums)
-        bend[0, 0] += (own * step).sum()
-        bend[0, 1:] += own.sum(axis=0)
-        bend[1:, 0] += own.sum(axis=0)
+        sums = self._sums(step)
+        both = np.einsum("nk,nk->k", self.own, step)
+        slope = np.append(np.einsum("nk,nk", self.gradient, step), self.gradient.sum(axis=0))
+        bend = np.einsum("amk,mk,bmk->ab", sums, self.shared, sums)
+        bend[0, 0] += np.einsum("nk,nk,nk", self.own, step, step)
+        bend[0, 1:] += both
+        bend[1:, 0] += both
         bend[1:, 1:] += np.diag(self.own.sum(axis=0))
         whole = _solve(bend, -slope)[0]
         part = float(np.clip(whole, 0, 1)) if np.isfinite(whole) else 0.0
         return part, _solve(bend[1:, 1:], -slope[1:] - part * bend[1:, 0])
 
-    def _moved(self, step: FloatArray) -> Iterator[FloatArray]:
-        """How means change with the scores, by a step and by 1 each: the Jacobian times it."""
-        if self.objective.loss == "cross":
-            f = self.mean
-            yield f * (step - _row_sums(f * step))
-            for c, e in enumerate(np.eye(f.shape[1])):
-                yield f * (e - f[:, c : c + 1])
+    def _sums(self, step: FloatArray) -> FloatArray:
+        """Sums over bags of how means change, by a step and by constants, shape (1 + K, m, K)."""
+        bags, f = self.objective.bags, self.mean
+        if self.objective.loss == "squared":
+            return np.stack([sum_columns(bags, step), bags.sizes[:, None].astype(np.float64)])
+        if self.slope is not None:
+            moved = [self.slope * step, self.slope]
         else:
-            yield self.slope * step
-            yield self.slope
+            # The Jacobian of the softmax times the step, and times each constant.
+            moved = [f * (step - _row_sums(f * step))]
+            moved += [f * (e - f[:, c : c + 1]) for c, e in enumerate(np.eye(f.shape[1]))]
+        return np.stack([sum_columns(bags, m) for m in moved])
 
 
 def sum_columns(bags: Bags, values: FloatArray) -> FloatArray:
@@ -246,7 +271,7 @@ def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
 
 def _columns(columns: list[NDArray[Any]]) -> FloatArray:
     """Columns side by side, each of them in one piece."""
-    return np.stack(columns).T
+    return columns[0][:, None] if len(columns) == 1 else np.stack(columns).T
 
 
 def _row_sums(values: FloatArray) -> FloatArray:

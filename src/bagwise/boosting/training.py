@@ -114,13 +114,16 @@ def grow(
         if booster.update(fobj=lambda *_, given=given: given):
             break
         now = _train_scores(booster).reshape(-1, K, order="F")
-        step = now - before
-        before = now
+        np.subtract(now, before, out=before)
+        step, before = before, now
         part, constant = at.length(step / settings.learning_rate)
         if part < 1:
             _shorten(booster, part)
-        scores += part * step + settings.learning_rate * constant
-        found.start = found.start + settings.learning_rate * constant
+        constant *= settings.learning_rate
+        step *= part
+        scores += step
+        scores += constant
+        found.start = found.start + constant
         if held_out is not None:
             found.losses.append(objective.loss_of_bags(scores, held_out))
             worse = len(found.losses) - 1 - int(np.argmin(found.losses))
