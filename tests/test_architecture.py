@@ -39,6 +39,7 @@ FLOW = [
     "engines",
     "release",
     "neural",
+    "boosting",
     "estimators",
     "baselines",
     "experiments",
@@ -65,6 +66,7 @@ LEARNER = {
 }
 OPTIONAL = {
     "torch",
+    "lightgbm",
     "matplotlib",
     "pandas",
     "polars",
@@ -158,7 +160,7 @@ def test_importing_the_package_imports_no_optional_part():
     ours = packages_after("import bagwise")
     assert "bagwise" in ours
     assert not OPTIONAL & (ours - core)
-    assert not {"torch", "matplotlib", "typer"} & ours
+    assert not {"torch", "lightgbm", "matplotlib", "typer"} & ours
 
 
 @pytest.mark.parametrize("module", MODULES)

@@ -13,6 +13,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bagwise import (
+    AggregateBoostingClassifier,
+    AggregateBoostingRegressor,
     AggregateLinearRegression,
     AggregateLogisticRegression,
     AggregateMLPClassifier,
@@ -23,9 +25,13 @@ from bagwise import (
 )
 
 NETWORK = AggregateMLPRegressor((16,), learning_rate=0.02, epochs=60, random_state=0)
+BOOSTING = AggregateBoostingRegressor(
+    n_estimators=60, min_child_samples=2, early_stopping=False, random_state=0, n_jobs=1
+)
 ESTIMATORS = [
     AggregateLinearRegression(),
     NETWORK,
+    BOOSTING,
     AggregateLogisticRegression(tol=1e-7),
     AggregatePoissonRegressor(tol=1e-7),
 ]
@@ -49,6 +55,8 @@ each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=name)
         AggregateLogisticRegression(),
         AggregateLogisticRegression(rho=0.3, ridge=1.0, likelihood="mean", calibrate="bags"),
         AggregatePoissonRegressor(),
+        AggregateBoostingRegressor(random_state=0, n_jobs=1),
+        AggregateBoostingClassifier(random_state=0, n_jobs=1),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -101,9 +109,10 @@ def routing():
 def test_bags_are_routed_through_pipelines_searches_and_cross_validation(estimator):
     X, y, bags = draw()
     routed = clone(estimator).set_fit_request(bags=True).set_score_request(bags=True)
-    pipeline = make_pipeline(StandardScaler(), routed)
+    # Not moved: LightGBM has a bin of its own for 0.
+    pipeline = make_pipeline(StandardScaler(with_mean=False), routed)
     pipeline.fit(X, y, bags=bags)
-    scaled = StandardScaler().fit_transform(X)
+    scaled = StandardScaler(with_mean=False).fit_transform(X)
     by_hand = clone(estimator).fit(scaled, y, bags)
     np.testing.assert_allclose(pipeline.predict(X), by_hand.predict(scaled), rtol=1e-6)
     step = pipeline.steps[-1][0]
@@ -124,7 +133,7 @@ def test_bags_are_routed_through_pipelines_searches_and_cross_validation(estimat
 def test_routed_scores_are_those_of_bags(estimator):
     """Without the bags the score would be that of rows against means, which is far lower."""
     X, y, bags = draw()
-    model = clone(estimator).fit(X, y, bags)
+    model = clone(estimator).set_params(rho=0.0).fit(X, y, bags)
     assert model.score(X, y, bags) > 0.95 > model.score(X, y)
 
 
@@ -166,6 +175,9 @@ MAPPED = dict(zip(B.tolist(), Y.tolist(), strict=True))
 def test_bad_tables_get_one_sentence_and_leave_the_model_unfitted(
     estimator, rows, response, bags, sentence
 ):
+    tags = estimator.__sklearn_tags__().input_tags
+    if (rows is NAN and tags.allow_nan) or (rows is TEXT and tags.categorical):
+        pytest.skip("it takes such rows")
     model = clone(estimator)
     with pytest.raises(ValueError, match=sentence) as caught:
         model.fit(rows, response, bags)

@@ -19,6 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import mean_absolute_error, r2_score, root_mean_squared_error
 
 from bagwise import (
+    AggregateBoostingRegressor,
     AggregateLinearRegression,
     AggregateMLPClassifier,
     AggregateMLPRegressor,
@@ -386,13 +387,44 @@ def test_networks_are_fitted_and_used_from_a_shell(shell, place):
     assert pd.read_parquet("q.parquet")["prediction"].between(0, 1).all()
 
 
+def test_boosted_trees_are_fitted_and_used_from_a_shell(shell, place):
+    pytest.importorskip("lightgbm")
+    code, said, _ = shell("fit @/rows --out trees --model boosting --rho cv --features u,town")
+    assert code == 0
+    assert "Fitted 2 features to 600 bags of 3,000 rows in" in said
+    assert "Loss of held-out bags:" in said
+    assert " rounds." in said
+    # A level of text that is new, and missing values, which trees take.
+    table(5).assign(town="z").to_csv("new.csv", index=False)
+    assert "got 'z' in column 'town'" in shell("predict trees new.csv --out n.csv")[2]
+    assert shell("predict trees new.csv --out n.csv --unknown ignore")[0] == 0
+    table(5).assign(u=None).to_csv("gaps.csv", index=False)
+    assert shell("predict trees gaps.csv --out g.csv")[0] == 0
+    assert shell("predict trees @/rows.parquet --out p.parquet")[0] == 0
+    model = AggregateBoostingRegressor.load("trees")
+    expected = model.predict(pd.read_parquet(place / "rows.parquet")[["u", "town"]])
+    np.testing.assert_allclose(pd.read_parquet("p.parquet")["prediction"], expected, rtol=1e-9)
+    scores = json.loads(shell("evaluate trees @/rows.csv --response y --json")[1])
+    y = pd.read_csv(place / "rows.csv")["y"]
+    assert scores["rows"]["r2"] == pytest.approx(r2_score(y, expected))
+    assert shell("evaluate trees @/rows")[0] == 0
+    told = json.loads(shell("fit @/shares --out c --model boosting-classifier --rho 0.1 --json")[1])
+    assert told["rho"] == 0.1
+    assert told["n_estimators"] >= 1
+    assert shell("predict c @/rows.parquet --out q.parquet")[0] == 0
+    assert pd.read_parquet("q.parquet")["prediction"].between(0, 1).all()
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
+        ("fit @/rows --out x --model boosting --rho gcv", "rho must be in [0, 1] or 'cv'"),
+        ("fit @/rows --out x --model boosting --ridge 1", "ridge must be for models that have one"),
+        ("fit @/means --out x --model boosting", "the release must hold features='rows'"),
         ("fit @/nothing --out x", "path must be a Release folder"),
         ("fit @/rows --out x --model forest", "model must be one of 'linear', 'logistic'"),
         ("fit @/rows --out x --model mlp --rho gcv", "rho must be in [0, 1] or 'cv'"),
-        ("fit @/rows --out x --model mlp --ridge 1", "ridge and engine must be for linear models"),
+        ("fit @/rows --out x --model mlp --ridge 1", "ridge must be for models that have one"),
         ("fit @/rows --out x --rho 2", "rho must be in [0, 1]"),
         ("fit @/rows --out x --rho best", "rho must be in [0, 1], 'loo', 'gcv' or 'theory'"),
         ("fit @/rows --out x --features w", "features must be columns of the release; got 'w'"),
@@ -569,7 +601,7 @@ def test_a_seed_gives_the_same_network_from_a_shell(shell, place):
     for option in ("--seed 3", "--device cpu"):
         code, _, said = shell(f"fit @/rows {option} --out m")
         assert code == 2
-        assert "seed and device must be for networks" in said
+        assert "must be for models that have one" in said
     assert "seed must be in" in shell("fit @/rows --model mlp --seed -1 --out m")[2]
 
 

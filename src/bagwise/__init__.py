@@ -21,6 +21,7 @@ Read the package in the order the data flows; a module imports only from those a
     engines     tables of any size, on this machine or on Spark: bags, sums, rows put together
     release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
     neural      networks from bags: one trainer for one or a thousand
+    boosting    trees from bags: the objective and the rounds of LightGBM
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
     experiments one file an experiment, run(...) -> table
     reports     table -> picture
@@ -33,6 +34,12 @@ from bagwise.counts import count_loss as count_loss
 from bagwise.diagnostics import Diagnosis as Diagnosis
 from bagwise.diagnostics import diagnose as diagnose
 from bagwise.engines.bag_table import BagTable as BagTable
+from bagwise.estimators.boosting import (
+    AggregateBoostingClassifier as AggregateBoostingClassifier,
+)
+from bagwise.estimators.boosting import (
+    AggregateBoostingRegressor as AggregateBoostingRegressor,
+)
 from bagwise.estimators.glm import AggregateLogisticRegression as AggregateLogisticRegression
 from bagwise.estimators.glm import AggregatePoissonRegressor as AggregatePoissonRegressor
 from bagwise.estimators.linear import AggregateLinearRegression as AggregateLinearRegression

@@ -225,7 +225,7 @@ def interpolating_derivatives(
     bags: Bags,
     rho: float,
     kind: str = "instance",
-    loss: str = "squared",
+    loss: str | PointLoss = "squared",
 ) -> Derivatives:
     """Gradient and Hessian of `interpolating_loss` in the predictions.
 
@@ -264,9 +264,9 @@ def check_rho(rho: float) -> float:
     return _check.number("rho", rho, low=0, high=1, remedy=remedy)
 
 
-def _point_loss(loss: str) -> PointLoss:
-    """The point loss of that name."""
-    return LOSSES[_check.choice("loss", loss, LOSSES)]
+def _point_loss(loss: str | PointLoss) -> PointLoss:
+    """The point loss of that name, or the one that is given."""
+    return loss if isinstance(loss, PointLoss) else LOSSES[_check.choice("loss", loss, LOSSES)]
 
 
 def _matched(means: Array, predictions: Array, bags: Bags) -> tuple[Array, Array]:

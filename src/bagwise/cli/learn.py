@@ -42,7 +42,10 @@ def fit_command(
         str | None, typer.Option(help="Of a table: columns that make a bag, commas between.")
     ] = None,
     model: Annotated[
-        str, typer.Option(help="linear, logistic, poisson, mlp or mlp-classifier.")
+        str,
+        typer.Option(
+            help="linear, logistic, poisson, mlp, mlp-classifier, boosting or boosting-classifier."
+        ),
     ] = "linear",
     rho: Annotated[
         str | None,
@@ -53,10 +56,11 @@ def fit_command(
         typer.Option(help="Columns to take, with commas between. Default: all but bags'."),
     ] = None,
     ridge: Annotated[
-        float, typer.Option(help="Penalty on squared coefficients, linear only.")
-    ] = 0.0,
-    seed: Annotated[int | None, typer.Option(help="Of randomness, networks only.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda, networks only.")] = "auto",
+        float | None,
+        typer.Option(help="Penalty on squared coefficients: of linear, logistic and poisson."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of randomness: of networks, boosting.")] = None,
+    device: Annotated[str | None, typer.Option(help="Of networks: auto, cpu or cuda.")] = None,
     engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
@@ -65,16 +69,18 @@ def fit_command(
     from bagwise._disk import check_free
     from bagwise.engines import open_engine
     from bagwise.estimators.models import MODELS
-    from bagwise.estimators.network import Network
 
     _check.choice("model", model, MODELS)
-    if model != "linear" and (ridge or engine != "local"):
-        got = f"ridge={ridge:g}, engine={engine!r} with {model}"
-        _check.refuse("ridge and engine", "for linear models", got, "Leave them out")
-    network = issubclass(MODELS[model], Network)
-    if not network and (seed is not None or device != "auto"):
-        got = f"seed={seed}, device={device!r} with {model}"
-        _check.refuse("seed and device", "for networks", got, "Leave them out")
+    given = {"ridge": ridge, "random_state": seed, "device": device}
+    options = {name: value for name, value in given.items() if value is not None}
+    taken = MODELS[model]().get_params()
+    for name, word in (("ridge", "ridge"), ("random_state", "seed"), ("device", "device")):
+        if name in options and name not in taken:
+            got = f"{word}={options[name]} with {model}"
+            _check.refuse(word, "for models that have one", got, "Leave it out")
+    if model != "linear" and engine != "local":
+        got = f"engine={engine!r} with {model}"
+        _check.refuse("engine", "local for models that are not linear", got, "Leave it out")
     if seed is not None and not 0 <= seed < 2**32:
         _check.refuse("seed", "in [0, 2**32)", f"seed={seed}", "Pass a whole number in it")
     check_free(out.absolute())
@@ -94,11 +100,10 @@ def fit_command(
             else BagTable(data, response, names(bags) or [], where, place, bar("Reading rows"))
         )
         if model == "linear":
-            estimator: Any = MODELS[model](rho=_rho(rho or "gcv"), ridge=ridge)
+            estimator: Any = MODELS[model](rho=_rho(rho or "gcv"), **options)
             estimator.fit_release(released, chosen, bar("Summing rows"), where)
             scores, sentence = _linear_scores(estimator, released)
         else:
-            options = {"random_state": seed, "device": device} if network else {}
             estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True, **options)
             estimator.fit_release(released, chosen)
             scores, sentence = _held_out_scores(estimator)
@@ -155,13 +160,15 @@ def _held_out_scores(estimator: Any) -> tuple[dict[str, Any], str]:
         words = "Nothing was chosen, so no bag was held out." if tried is None else str(tried)
         return {"held_out_loss": loss, "ridge": estimator.ridge_}, words
     loss = estimator.held_out_losses_.get(estimator.rho_)
+    trees = hasattr(estimator, "n_estimators_")
+    count = estimator.n_estimators_ if trees else estimator.n_epochs_
+    units, of = ("", "rounds") if trees else (", in standard units", "epochs")
     words = (
         "No bag was held out."
         if loss is None
-        else f"Loss of held-out bags, in standard units: {loss:.3g} "
-        f"after {estimator.n_epochs_} epochs."
+        else f"Loss of held-out bags{units}: {loss:.3g} after {count} {of}."
     )
-    return {"held_out_loss": loss, "n_epochs": estimator.n_epochs_}, words
+    return {"held_out_loss": loss, "n_estimators" if trees else "n_epochs": count}, words
 
 
 @app.command(

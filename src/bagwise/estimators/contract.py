@@ -26,6 +26,7 @@ class TakesBags:
 
     _accept_sparse: ClassVar[str | bool] = False
     _y_numeric: ClassVar[bool] = True
+    _finite: ClassVar[bool | str] = True
 
     def _validate(self, X: Any, y: Any, bags: Any, reset: bool) -> tuple[Any, FloatArray, Bags]:
         """Rows, bag means and bags, or one sentence about what is wrong with them."""
@@ -41,7 +42,7 @@ class TakesBags:
     def _validate_features(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
         """X (and y) as scikit-learn checks them, with a remedy for text."""
         options: dict[str, Any] = {"accept_sparse": self._accept_sparse, "reset": reset}
-        options |= {"dtype": (np.float64, np.float32)}
+        options |= {"dtype": (np.float64, np.float32), "ensure_all_finite": self._finite}
         if not isinstance(y, str):
             options["y_numeric"] = self._y_numeric
         try:

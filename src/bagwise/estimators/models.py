@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bagwise.estimators.boosting import AggregateBoostingClassifier, AggregateBoostingRegressor
 from bagwise.estimators.glm import AggregateLogisticRegression, AggregatePoissonRegressor
 from bagwise.estimators.linear import AggregateLinearRegression
 from bagwise.estimators.neural import AggregateMLPClassifier, AggregateMLPRegressor
@@ -20,6 +21,8 @@ MODELS: dict[str, Any] = {
     "poisson": AggregatePoissonRegressor,
     "mlp": AggregateMLPRegressor,
     "mlp-classifier": AggregateMLPClassifier,
+    "boosting": AggregateBoostingRegressor,
+    "boosting-classifier": AggregateBoostingClassifier,
 }
 
 

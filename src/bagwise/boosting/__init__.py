@@ -1,0 +1,7 @@
+"""Trees grown from bags: the objective, and the rounds of LightGBM that lower it.
+
+    objective   gradient, exact diagonal of the Hessian, and how long a step should be
+    training    rounds over one binned table; the only module that imports LightGBM
+
+Only estimators import this room, when they fit.
+"""

@@ -1,0 +1,334 @@
+"""What boosting estimators share: binned rows, rho and rounds from held-out bags, predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted, check_X_y
+
+from bagwise import _check
+from bagwise._extras import need
+from bagwise._progress import Progress, bar, silent
+from bagwise.bags import Bags
+from bagwise.boosting.objective import Objective, mean_of
+from bagwise.engines.bag_table import BagTable
+from bagwise.estimators.categories import Categories, is_category, table_of
+from bagwise.estimators.contract import TakesBags, whole_or_not
+from bagwise.estimators.information import bag_weights, read_noise
+from bagwise.estimators.saved_trees import load_trees, save_trees
+from bagwise.losses import KINDS, check_rho
+from bagwise.released import Release
+
+FloatArray: TypeAlias = NDArray[np.float64]
+#: rhos that "cv" tries
+RHO_GRID = (0.0, 0.001, 0.01, 0.1, 1.0)
+#: fewest and most leaves that "auto" gives a tree; the most are LightGBM's own
+LEAVES = (4, 31)
+
+
+class TakesCategories(TakesBags):
+    """Rows with missing values, and data frames with columns of text."""
+
+    _accept_sparse: ClassVar[str | bool] = "csr"
+    _finite: ClassVar[bool | str] = "allow-nan"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = tags.input_tags.sparse = tags.input_tags.categorical = True
+        return tags
+
+    def _validate_features(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
+        """X (and y) as numbers; what is a category as its code."""
+        if reset:
+            self._learn_categories(X)
+        encoder: Categories | None = getattr(self, "encoder_", None)
+        is_frame = hasattr(X, "__arrow_c_stream__")
+        if encoder is None or not is_frame:
+            if encoder is not None and not reset and hasattr(self, "feature_names_in_"):
+                remedy = "Pass the columns of training, for some are categories"
+                _check.refuse("X", "a data frame", "an array", remedy)
+            found = super()._validate_features(X, reset, y)
+            if encoder is None:
+                return found
+            alone = isinstance(y, str)
+            codes = encoder.encode(table_of(found if alone else found[0]))
+            return codes if alone else (codes, found[1])
+        rows = encoder.encode_frame(X)
+        if reset:
+            self.feature_names_in_ = np.array(encoder.names, dtype=object)
+            self.n_features_in_ = len(encoder.names)
+        if isinstance(y, str):
+            return check_array(rows, ensure_all_finite="allow-nan")
+        return check_X_y(rows, y, ensure_all_finite="allow-nan", y_numeric=self._y_numeric)
+
+    def _learn_categories(self, X: Any) -> None:
+        """Which columns are categories, and their levels."""
+        self.__dict__.pop("encoder_", None)
+        wanted: Any = self.categorical_features  # type: ignore[attr-defined]
+        is_frame = hasattr(X, "__arrow_c_stream__")
+        if wanted is None or (isinstance(wanted, str) and not is_frame):
+            return
+        table = table_of(X if is_frame else check_array(X, ensure_all_finite="allow-nan"))
+        if isinstance(wanted, str):
+            if not any(map(is_category, table.schema.types)):
+                return
+            wanted = ()
+        named = []
+        for item in wanted:
+            known = table.column_names
+            if isinstance(item, str) and item in known and is_frame:
+                named.append(item)
+            elif isinstance(item, int | np.integer) and -len(known) <= item < len(known):
+                named.append(known[item])
+            else:
+                remedy = "Or 'auto', for columns of text and of pandas' categories"
+                _check.refuse(
+                    "categorical_features", "names or places of columns", repr(item), remedy
+                )
+        self.__dict__.pop("feature_names_in_", None)
+        self.encoder_ = Categories.of_table(table, named)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Boosting(BaseEstimator):
+    """What boosting estimators share; subclasses say what they predict."""
+
+    rho: float | str = "cv"
+    kind: str = "instance"
+    n_estimators: int = 500
+    learning_rate: float = 0.1
+    num_leaves: int | str = "auto"
+    min_child_samples: int = 20
+    reg_lambda: float = 0.0
+    colsample_bytree: float = 1.0
+    categorical_features: str | Sequence[str | int] | None = "auto"
+    monotone_constraints: Sequence[int] | Mapping[str, int] | None = None
+    early_stopping: bool = True
+    patience: int = 20
+    validation_share: float = 0.15
+    random_state: Any = None
+    n_jobs: int | None = None
+    progress: bool = False
+
+    _loss: ClassVar[str] = "squared"
+
+    # Fitting
+
+    def _fit(self, X: Any, means: FloatArray, bags: Bags, noise_scale: Any) -> None:
+        """Grow trees on rows in memory, with means of shape (m, K)."""
+        noise = read_noise(noise_scale, bags)
+        encoder: Categories | None = getattr(self, "encoder_", None)
+        self._train(X, means, bags, noise, [] if encoder is None else encoder.places)
+
+    def fit_release(
+        self, release: Release | BagTable, features: Sequence[str] | None = None
+    ) -> Self:
+        """Fit from a Release or a BagTable, whose rows are read a row group at a time.
+
+        Parameters
+        ----------
+        release : Release or BagTable
+            The noise of a Release weighs its bags.
+        features : sequence of str
+            Columns to take; by default all. Text becomes categories.
+        """
+        need("lightgbm", "boosting")
+        from bagwise.boosting.training import GroupRows
+
+        self._check_parameters()
+        with whole_or_not(self):
+            encoder = Categories(release.encoder(features).columns)
+            self.encoder_ = encoder
+            self.feature_names_in_ = np.array(encoder.names, dtype=object)
+            self.n_features_in_ = len(encoder.names)
+            noise = None
+            if isinstance(release, Release):
+                noise = release.bags["noise_scale"].to_numpy()
+            means = self._released_means(release)[:, None]
+            kept: dict[str, Any] = {}
+            bags = Bags(np.repeat(np.arange(len(means)), release.sizes))
+            rows = [GroupRows(group, encoder, kept) for group in release.row_groups()]
+            self._train(rows, means, bags, noise, encoder.places)
+        return self
+
+    def _train(
+        self,
+        rows: Any,
+        means: FloatArray,
+        bags: Bags,
+        noise: FloatArray | None,
+        categorical: Sequence[int],
+    ) -> None:
+        """Bin rows once; choose rho and rounds on held-out bags; grow trees on all bags."""
+        need("lightgbm", "boosting")
+        from bagwise.boosting.training import Settings, bin_rows, grow
+
+        loss = self._loss if means.shape[1] == 1 else "cross"
+        weights = np.ones(bags.n_bags)
+        if noise is not None and noise.any():
+            weights = bag_weights(bags.sizes, noise, self._variance(means, bags.sizes, noise))
+        # At rho = 0 and at rho = 1 alike, a bag of one row is a row.
+        search = self.rho == "cv" and bags.sizes.max() > 1
+        rhos = RHO_GRID if search else (0.0 if self.rho == "cv" else float(self.rho),)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        aside = self._hold_out(bags.n_bags, seed)
+        options = self._options(bags, seed, categorical)
+        data = bin_rows(_plain(rows), bags.n_rows, categorical, options)
+        patience = self.patience if self.early_stopping else 0
+        settings = Settings(self.n_estimators, patience, self.learning_rate, options)
+        losses, rounds = {}, self.n_estimators
+        best = rhos[0]
+        if aside.any():
+            lowest = np.inf
+            for rho in rhos:
+                objective = Objective(means, bags, weights * ~aside, rho, self.kind, loss)
+                held = grow(data, objective, settings, weights * aside, self._progress(rho)).losses
+                last = int(np.argmin(held)) if self.early_stopping and held else len(held) - 1
+                losses[rho] = held[last] if held else np.inf
+                if losses[rho] < lowest:
+                    lowest, best, rounds = losses[rho], rho, max(last + 1, 1)
+        objective = Objective(means, bags, weights, best, self.kind, loss)
+        settings = Settings(rounds, 0, self.learning_rate, options)
+        found = grow(data, objective, settings, None, self._progress(best))
+        self.booster_, self.start_ = found.booster.free_dataset(), found.start
+        self.rho_, self.held_out_losses_ = float(best), losses
+        self.rho_source_ = "cv" if search else "given" if self.rho != "cv" else "bags of one row"
+        self.n_estimators_ = int(self.booster_.current_iteration())
+
+    def _hold_out(self, n_bags: int, seed: int) -> NDArray[np.bool_]:
+        """Which bags early stopping and the choice of rho look at."""
+        aside = np.zeros(n_bags, dtype=bool)
+        if isinstance(self.rho, str) and n_bags < 2:
+            got = f"rho={self.rho!r} with n_bags=1 (n_samples=1 where bags is None)"
+            _check.refuse("rho", "a number when there is one bag", got, "Pass rho=1.0, say")
+        if n_bags < 2 or not (self.early_stopping or self.rho == "cv"):
+            return aside
+        count = min(n_bags - 1, max(1, round(self.validation_share * n_bags)))
+        aside[np.random.default_rng(seed).choice(n_bags, count, replace=False)] = True
+        return aside
+
+    def _options(self, bags: Bags, seed: int, categorical: Sequence[int]) -> dict[str, Any]:
+        """Parameters by LightGBM's names."""
+        found = {
+            "num_leaves": self._leaves(bags),
+            "min_data_in_leaf": self.min_child_samples,
+            "lambda_l2": self.reg_lambda,
+            "feature_fraction": self.colsample_bytree,
+            "seed": seed,
+            "num_threads": max(self.n_jobs or 0, 0),
+        }
+        signs = self.monotone_constraints
+        if signs is None:
+            return found
+        if isinstance(signs, Mapping):
+            names = list(getattr(self, "feature_names_in_", ()))
+            for name in signs:
+                if name not in names:
+                    got = repr(name)
+                    _check.refuse("monotone_constraints", "of columns of X", got, "Check it")
+            signs = [signs.get(name, 0) for name in names]
+        signs = [int(sign) for sign in signs]
+        if len(signs) != self.n_features_in_ or not set(signs) <= {-1, 0, 1}:
+            got = f"{len(signs)} entries for {self.n_features_in_} columns, or others"
+            rule = "-1, 0 or 1 for each column"
+            _check.refuse("monotone_constraints", rule, got, "Or map names to them")
+        if any(signs[place] for place in categorical):
+            got = "one of a category"
+            _check.refuse("monotone_constraints", "of numbers", got, "Levels have no order")
+        return found | {"monotone_constraints": signs}
+
+    def _leaves(self, bags: Bags) -> int:
+        """Leaves of a tree: bags are what is observed, and few of them bear small trees only."""
+        if self.num_leaves != "auto":
+            return int(self.num_leaves)
+        alone = bags.n_bags == bags.n_rows
+        return LEAVES[1] if alone else int(np.clip(round(bags.n_bags**0.5 / 6), *LEAVES))
+
+    def _progress(self, rho: float) -> Progress:
+        return bar(f"Boosting, rho = {rho:g}") if self.progress else silent
+
+    def _variance(self, means: FloatArray, sizes: Any, noise: FloatArray) -> float:
+        """σ² of rows about what features say of them."""
+        raise NotImplementedError
+
+    def _released_means(self, release: Release | BagTable) -> FloatArray:
+        """Means of a Release or a table, when this model is for them."""
+        return release.means
+
+    # Predicting
+
+    def _means(self, X: Any) -> FloatArray:
+        """Predicted means of rows, shape (n, K)."""
+        check_is_fitted(self)
+        return self._forward(self._validate_features(X, reset=False))
+
+    def _forward(self, X: Any) -> FloatArray:
+        """Predicted means of rows that are numbers, in the order of the features."""
+        threads = max(self.n_jobs or 0, 0)
+        scores = self.booster_.predict(_plain(X), raw_score=True, num_threads=threads)
+        K = len(self.start_)
+        loss = self._loss if K == 1 else "cross"
+        return mean_of(np.asarray(scores).reshape(-1, K) + self.start_, loss)
+
+    @property
+    def importances_(self) -> dict[str, float]:
+        """Share of each feature in the gain of all splits, the largest first."""
+        check_is_fitted(self)
+        gain = self.booster_.feature_importance("gain")
+        names = getattr(self, "feature_names_in_", [f"x{i}" for i in range(len(gain))])
+        shares = gain / max(gain.sum(), 1e-300)
+        order = np.argsort(-shares, kind="stable")
+        return {str(names[i]): float(shares[i]) for i in order}
+
+    # Files
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the model to a new folder, as JSON and LightGBM's own text."""
+        check_is_fitted(self)
+        save_trees(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read what `save` wrote. Nothing in the folder is ever executed."""
+        return load_trees(cls(), Path(path))
+
+    # Parameters
+
+    def _check_parameters(self) -> None:
+        if isinstance(self.rho, str):
+            if self.rho != "cv":
+                got = f"rho={self.rho!r}"
+                _check.refuse("rho", "in [0, 1] or 'cv'", got, "Check the spelling")
+        else:
+            check_rho(self.rho)
+        _check.choice("kind", self.kind, KINDS)
+        _check.whole("n_estimators", self.n_estimators, low=1, remedy="500 is usual")
+        if self.num_leaves != "auto":
+            _check.whole("num_leaves", self.num_leaves, low=2, remedy="Or 'auto'")
+        _check.whole("min_child_samples", self.min_child_samples, low=1, remedy="20 is usual")
+        _check.whole("patience", self.patience, low=1, remedy="20 is usual")
+        remedy, rate = "0.1 is usual", self.learning_rate
+        _check.number("learning_rate", rate, low=0, high=1, above=True, remedy=remedy)
+        _check.number("reg_lambda", self.reg_lambda, low=0, remedy="0 is none")
+        part = self.colsample_bytree
+        _check.number("colsample_bytree", part, low=0, high=1, above=True, remedy="1 is all")
+        share = self.validation_share
+        _check.number("validation_share", share, low=0, high=1, above=True, remedy="0.15, say")
+        if isinstance(self.categorical_features, str) and self.categorical_features != "auto":
+            got = f"categorical_features={self.categorical_features!r}"
+            rule = "'auto', None, or names or places of columns"
+            _check.refuse("categorical_features", rule, got, "Put one name in a list")
+
+
+def _plain(X: Any) -> Any:
+    """Rows as LightGBM takes them: of sparse ones it knows matrices only."""
+    return sp.csr_matrix(X) if sp.issparse(X) else X

@@ -1,0 +1,118 @@
+"""Columns of text as the codes of categories that LightGBM takes, with their levels remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bagwise import _check
+from bagwise.encoding import MOST_LEVELS, Encoder
+from bagwise.tables import is_number, is_text
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Categories(Encoder):
+    """Which columns a model takes, and the levels of those that are categories.
+
+    Attributes
+    ----------
+    columns : dict of str to None or tuple of str
+        For each column its levels, or None when it is a number.
+
+    Notes
+    -----
+    Guarantees: a category becomes one column, the place of its level in the order of the alphabet;
+    NaN where it is missing, and where its level was not seen. Numbers may be missing too.
+
+    Examples
+    --------
+    >>> table = pa.table({"age": [31, None], "town": ["b", "a"]})
+    >>> found = Categories.of_table(table, [])
+    >>> found.names, found.encode(table).tolist()
+    (('age', 'town'), [[31.0, 1.0], [nan, 0.0]])
+    """
+
+    @classmethod
+    def of_table(cls, table: pa.Table, named: Sequence[str]) -> Categories:
+        """Those of columns of text and of pandas' categories, and of others that are ``named``."""
+        columns: dict[str, tuple[str, ...] | None] = {}
+        for name, values in zip(table.column_names, table.columns, strict=True):
+            columns[name] = None
+            if name in named or is_category(values.type):
+                levels = pc.unique(_text(values)).drop_null().to_pylist()
+                if len(levels) > MOST_LEVELS:
+                    rule, got = f"of at most {MOST_LEVELS} levels", f"more in column {name!r}"
+                    _check.refuse("categories", rule, got, "Leave it out: it tells rows apart")
+                columns[name] = tuple(sorted(levels))
+            elif not is_number(values.type):
+                got = f"{values.type} in column {name!r}"
+                _check.refuse("features", "numbers, text or categories", got, "Convert or drop it")
+        return cls(columns)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self.columns)
+
+    @property
+    def places(self) -> list[int]:
+        """Which columns are categories."""
+        return [i for i, levels in enumerate(self.columns.values()) if levels is not None]
+
+    def encode(self, table: pa.Table, unknown: str = "ignore") -> FloatArray:
+        """Rows as numbers and codes, shape (n_rows, n_columns)."""
+        out = np.empty((table.num_rows, len(self.columns)))
+        for i, (name, levels) in enumerate(self.columns.items()):
+            if name not in table.column_names:
+                _check.refuse("features", "columns of the table", f"no {name!r}", "Add it")
+            values = table[name]
+            if levels is not None:
+                codes = pc.index_in(_text(values), pa.array(levels, pa.large_string()))
+                if unknown == "refuse" and codes.null_count > values.null_count:
+                    strange = values.filter(pc.and_(pc.is_null(codes), pc.is_valid(values)))
+                    got = f"{strange[0].as_py()!r} in column {name!r}"
+                    remedy = "Go on without it with --unknown ignore"
+                    _check.refuse("features", "of levels that were seen in training", got, remedy)
+                values = codes
+            elif not is_number(values.type):
+                got = str(values.type)
+                _check.refuse("features", f"numbers in column {name!r}", got, "Convert it")
+            out[:, i] = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return out
+
+    def rows(self, table: pa.Table, unknown: str = "refuse") -> Any:
+        """The same; slices of rows give blocks of it."""
+        return self.encode(table, unknown)
+
+    def encode_frame(self, frame: Any) -> FloatArray:
+        """A data frame as numbers and codes."""
+        return self.encode(table_of(frame))
+
+
+def table_of(X: Any) -> pa.Table:
+    """A data frame, or the columns x0, x1, … of an array, where NaN is missing."""
+    if isinstance(X, np.ndarray):
+        return pa.table({f"x{i}": pa.array(x, from_pandas=True) for i, x in enumerate(X.T)})
+    names = list(getattr(X, "column_names", None) or X.columns)
+    # Of pandas, an index would come as one more column.
+    return pa.table(X).select(range(len(names))).rename_columns([str(name) for name in names])
+
+
+def is_category(kind: pa.DataType) -> bool:
+    """Whether a column is of text, or of pandas' or Arrow's own categories."""
+    return is_text(kind) or pa.types.is_dictionary(kind)
+
+
+def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Levels as text, whatever they are."""
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    return values.cast(pa.large_string())
