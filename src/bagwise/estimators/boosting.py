@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from bagwise import _check
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.boosted import Boosting, FloatArray, TakesCategories
 from bagwise.estimators.classes import Classifies, released_shares
@@ -94,9 +94,8 @@ class AggregateBoostingRegressor(TakesCategories, RegressorMixin, Boosting):
             Scale of the Laplace noise on each mean: noisy bags weigh less. A Release has its own.
         """
         self._check_parameters()
-        source = source_of(X, y, bags)
+        source = source_of(X, y, bags, noise_scale)
         if source is not None:
-            _refuse_noise(noise_scale)
             return self.fit_release(source)
         with whole_or_not(self):
             X, means, groups = self._validate(X, y, bags, reset=True)
@@ -112,6 +111,7 @@ class AggregateBoostingRegressor(TakesCategories, RegressorMixin, Boosting):
         return response_variance(means[:, 0], sizes, noise)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class AggregateBoostingClassifier(TakesCategories, Classifies, Boosting):
     """Gradient boosting for classes of which only shares in bags are known, on LightGBM.
 
@@ -121,6 +121,9 @@ class AggregateBoostingClassifier(TakesCategories, Classifies, Boosting):
     ----------
     rho, kind, …
         As in `AggregateBoostingRegressor`.
+    calibrate : None or "bags"
+        Stretch and shift the scores so that held-out bags lose least, as in
+        `AggregateLogisticRegression`; bags are then held out in any case.
 
     Attributes
     ----------
@@ -148,6 +151,8 @@ class AggregateBoostingClassifier(TakesCategories, Classifies, Boosting):
     True
     """
 
+    calibrate: str | None = None
+
     _loss: ClassVar[str] = "log"
 
     def fit(self, X: Any, y: Any = None, bags: Any = None, noise_scale: Any = None) -> Self:
@@ -166,14 +171,12 @@ class AggregateBoostingClassifier(TakesCategories, Classifies, Boosting):
             Scale of the Laplace noise on each share: noisy bags weigh less. A Release has its own.
         """
         self._check_parameters()
-        source = source_of(X, y, bags)
+        source = source_of(X, y, bags, noise_scale)
         if source is not None:
-            _refuse_noise(noise_scale)
             return self.fit_release(source)
         with whole_or_not(self):
-            X, shares, groups = self._validate_classes(X, y, bags)
-            _refuse_one_class(shares)
-            self._fit(X, shares, groups, noise_scale)
+            X, shares, groups = self._validate_classes(X, y, bags, noise_scale is not None)
+            self._fit(X, np.clip(shares, 0, 1), groups, noise_scale)
         return self
 
     def _variance(self, means: FloatArray, sizes: Any, noise: FloatArray) -> float:
@@ -183,18 +186,4 @@ class AggregateBoostingClassifier(TakesCategories, Classifies, Boosting):
 
     def _released_means(self, release: Release | BagTable) -> FloatArray:
         self.classes_ = np.array([0, 1])
-        shares = released_shares(release)
-        _refuse_one_class(shares)
-        return shares
-
-
-def _refuse_one_class(shares: FloatArray) -> None:
-    if shares.max() == 0 or shares.min() == 1:
-        got = "one class"
-        _check.refuse("y", "of at least two classes", got, "Nothing is to be learnt")
-
-
-def _refuse_noise(noise_scale: Any) -> None:
-    if noise_scale is not None:
-        got = "one beside a Release or a table in files"
-        _check.refuse("noise_scale", "left out", got, "A Release has its own")
+        return released_shares(release)

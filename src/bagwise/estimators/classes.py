@@ -107,6 +107,7 @@ def released_shares(release: Release | BagTable, clip: bool = True) -> FloatArra
     """
     if isinstance(release, Release):
         _check_bounds(release.statement)
+    _refuse_one_class(2 - (release.means.max() <= 0) - (release.means.min() >= 1))
     if released_noise(release) is None:
         _check_shares(release.means)
         return release.means

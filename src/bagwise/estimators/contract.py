@@ -76,12 +76,16 @@ def whole_or_not(estimator: Any) -> Iterator[None]:
         raise
 
 
-def source_of(X: Any, y: Any, bags: Any) -> Release | BagTable | None:
+def source_of(X: Any, y: Any, bags: Any, noise_scale: Any = None) -> Release | BagTable | None:
     """A Release or a table in files, when X is one; None for rows in memory."""
-    if isinstance(X, str | PathLike) and y is not None and bags is not None:
-        return BagTable(X, y, bags)
-    if not isinstance(X, Release | BagTable | str | PathLike):
+    named = isinstance(X, str | PathLike) and y is not None and bags is not None
+    if not (named or isinstance(X, Release | BagTable | str | PathLike)):
         return None
+    if noise_scale is not None:
+        got = "one beside a Release or a table in files"
+        _check.refuse("noise_scale", "left out", got, "A Release has its own")
+    if named:
+        return BagTable(X, y, bags)
     if y is not None or bags is not None:
         got = "one beside a Release, or without the other"
         _check.refuse("y and bags", "both left out, or both given", got, "A Release has them")

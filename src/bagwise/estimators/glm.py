@@ -63,7 +63,7 @@ class Generalised(TakesBags, BaseEstimator):
             Scale of Laplace noise on the means, where they have any; a Release brings its own.
         """
         self._check_parameters()
-        source = source_of(X, y, bags)
+        source = source_of(X, y, bags, noise_scale)
         if source is not None:
             return self.fit_release(source)
         with whole_or_not(self):

@@ -120,7 +120,7 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         """
         self._check_parameters()
         self.__dict__.pop("encoder_", None)
-        source = source_of(X, y, bags)
+        source = source_of(X, y, bags, noise_scale)
         if source is not None:
             return self.fit_release(source)
         X, responses, groups = self._validate(X, y, bags, reset=True)

@@ -12,7 +12,7 @@ import numpy as np
 from bagwise._disk import appearing
 from bagwise._extras import need
 from bagwise.estimators.categories import Categories
-from bagwise.estimators.saved import FORMAT, _check_folder, _read_json
+from bagwise.estimators.saved import _check_folder, _read_json, said_of
 
 TREES = "trees.txt"
 Model = TypeVar("Model")
@@ -20,27 +20,19 @@ Model = TypeVar("Model")
 
 def save_trees(model: Any, path: Path) -> None:
     """Write a fitted model to a new folder, whole or not at all."""
-    names = getattr(model, "feature_names_in_", None)
-    encoder = getattr(model, "encoder_", None)
-    classes = getattr(model, "classes_", None)
-    parameters = model.get_params(deep=False)
-    parameters.pop("random_state")
     trees = model.booster_.model_to_string()
-    said = {
-        "format": FORMAT,
-        "kind": type(model).__name__,
-        "parameters": parameters,
-        "rho": model.rho_,
-        "rho_source": model.rho_source_,
-        "start": model.start_.tolist(),
-        "n_estimators": model.n_estimators_,
-        "n_features": model.n_features_in_,
-        "held_out_losses": list(model.held_out_losses_.items()),
-        "classes": None if classes is None else classes.tolist(),
-        "feature_names": None if names is None else list(names),
-        "encoder": None if encoder is None else encoder.to_dict(),
-        "trees": hashlib.sha256(trees.encode()).hexdigest(),
-    }
+    stretch, shift = model.calibration_
+    said = said_of(
+        model,
+        type(model).__name__,
+        start=model.start_.tolist(),
+        calibration=[stretch, shift.tolist()],
+        n_estimators=model.n_estimators_,
+        n_features=model.n_features_in_,
+        held_out_losses=list(model.held_out_losses_.items()),
+        trees=hashlib.sha256(trees.encode()).hexdigest(),
+    )
+    said["parameters"].pop("random_state")
     text = json.dumps(said, indent=1, default=_plain)
     with appearing(path.absolute()) as folder:
         (folder / "model.json").write_text(text)
@@ -82,7 +74,9 @@ def _fill(model: Any, said: dict[str, Any], trees: str) -> Any:
     if (1 if classes is None or len(classes) == 2 else len(classes)) != K:
         raise ValueError("another number of classes")
     model.start_ = np.array(said["start"], dtype=np.float64)
-    if not np.isfinite(model.start_).all():
+    stretch, shift = said["calibration"]
+    model.calibration_ = float(stretch), np.array(shift, dtype=np.float64)
+    if len(shift) != K or not all(np.isfinite(v).all() for v in (model.start_, stretch, shift)):
         raise ValueError("scores that are no numbers")
     if classes is not None:
         model.classes_ = np.array(classes)
