@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy.special import expit, logit
+from scipy.stats import norm
 
 from bagwise import Bags, bag_loss, count_loss
 from bagwise.counts import EXACT, Counts
@@ -83,6 +84,17 @@ def test_the_normal_approximation_is_near_the_exact_one(monkeypatch):
     about = count_loss(bags.mean(y), p, bags)
     assert about == pytest.approx(exact, rel=2e-3)
     assert about != exact
+
+
+@pytest.mark.parametrize("noise", [None, 0.05])
+def test_large_bags_have_the_density_of_a_normal_with_all_that_varies(noise):
+    """The count, its being whole (1/12), and Laplace noise of scale k b, of variance 2 (k b)²."""
+    k = EXACT + 8
+    p, bags = np.random.default_rng(0).uniform(0.2, 0.9, k), Bags([0] * k)
+    variance = (p * (1 - p)).sum() + 1 / 12 + (0 if noise is None else 2 * (k * noise) ** 2)
+    expected = -norm.logpdf(20, p.sum(), variance**0.5)
+    scales = None if noise is None else [noise]
+    assert k * count_loss([20 / k], p, bags, scales) == pytest.approx(expected)
 
 
 def test_the_true_probabilities_lose_least_on_average():

@@ -109,10 +109,9 @@ class Counts:
 def _fits(counts: FloatArray, k: int, noise: FloatArray) -> FloatArray:
     """g(j) for j = 0..k and each bag, shape (k + 1, m), of which the largest is near 1.
 
-    Laplace noise past 0 or k changes all g by one factor, so counts are moved to the end. A count
-    between two whole numbers, without noise, is either of them.
+    A count between two whole numbers, without noise, is either of them.
     """
-    apart = np.abs(np.clip(counts, 0, k) - np.arange(k + 1)[:, None])
+    apart = np.abs(counts - np.arange(k + 1)[:, None])
     sharp = np.maximum(0, 1 - apart)
     # Rounding of a mean is no doubt about its count.
     sharp = np.where(sharp > 1 - 1e-4, 1.0, np.where(sharp < 1e-4, 0.0, sharp))
