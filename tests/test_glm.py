@@ -240,14 +240,14 @@ def test_starts_lead_to_one_minimum_where_the_objective_is_convex():
 
 def test_the_best_of_several_starts_is_taken():
     """Few bags of many rows: minima differ, and a fit is no worse than any start leads to."""
-    rng = np.random.default_rng(10)
-    X, bags = 3 * rng.normal(size=(60, 2)), Bags(np.arange(60) // 20)
+    rng = np.random.default_rng(9)
+    X, bags = 3 * rng.normal(size=(60, 3)), Bags(np.arange(60) // 15)
     means = bags.mean((X[:, 0] ** 2 > 9).astype(float))[:, None]
-    p = Problem(X, means, bags, "sigmoid", "mean", "instance", True, np.ones(3))
+    p = Problem(X, means, bags, "sigmoid", "mean", "instance", True, np.ones(4))
     starts = [p.base(), *p._others(1e-4)]
     found = [p.descend(0.0, 1e-4, s, 500, 1e-6).objective for s in starts]
     assert p.solve(0.0, 1e-4, 500, 1e-6).objective == pytest.approx(min(found))
-    assert max(found) > min(found) * (1 + 1e-6), "else the test shows nothing"
+    assert found[0] > 1.05 * min(found), "zero alone would not do"
 
 
 def test_starts_of_a_large_table_are_compared_on_some_bags(monkeypatch):
