@@ -20,11 +20,13 @@ from bagwise import (  # noqa: E402
     AggregateBoostingRegressor,
     Bags,
     BagTable,
+    interpolating_derivatives,
     interpolating_loss,
     probability_scores,
 )
 from bagwise.boosting import training as training_module  # noqa: E402
-from bagwise.boosting.objective import POINTS, SCALES, Objective, Slopes, mean_of  # noqa: E402
+from bagwise.boosting.links import LINKS, POINTS, SCALES, mean_of  # noqa: E402
+from bagwise.boosting.objective import Objective, Slopes  # noqa: E402
 from bagwise.boosting.training import ALWAYS, Settings, bin_rows, grow  # noqa: E402
 from bagwise.engines import cluster as cluster_module  # noqa: E402
 from bagwise.estimators.categories import Categories  # noqa: E402
@@ -115,6 +117,21 @@ def test_the_objective_is_the_library_s_loss(loss, kind):
         objective.means[:, 0], mean_of(scores, loss)[:, 0], objective.bags, 0.4, kind, loss
     )
     assert value(objective, scores) == pytest.approx(SCALES[loss] * 11 * float(found))
+
+
+@pytest.mark.parametrize("loss", ["squared", "log", "poisson"])
+@pytest.mark.parametrize("kind", ["instance", "variance"])
+def test_derivatives_are_the_library_s_through_the_link(loss, kind):
+    objective, scores = an_objective(loss, kind, 0.4)
+    objective = Objective(objective.means, objective.bags, np.ones(4), 0.4, kind, loss)
+    f, link, at = mean_of(scores, loss)[:, 0], LINKS[loss], objective.at(scores)
+    found = interpolating_derivatives(objective.means[:, 0], f, objective.bags, 0.4, kind, loss)
+    first, scale = link.first(f), 11 * SCALES[loss]
+    gradient = scale * found.gradient * first
+    np.testing.assert_allclose(at.gradient[:, 0], gradient, rtol=1e-9, atol=1e-12)
+    hessian = scale * found.diagonal * first**2 + gradient * link.turn(f)
+    convex = hessian > 0
+    np.testing.assert_allclose(at.hessian[convex, 0], hessian[convex], rtol=1e-9)
 
 
 @pytest.mark.parametrize("loss", SCALES)

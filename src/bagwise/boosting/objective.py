@@ -1,10 +1,12 @@
 r"""The interpolating loss as boosting sees it: in the scores of rows, through a link.
 
 With means f_i = link(z_i) and weights w_a of bags, the objective is n L(f) for log and Poisson loss
-and n/2 L(f) for squared loss, so that bags of one row have LightGBM's own. `losses` gives the
-gradient g and the Hessian own_i δ_ij + shared_a in f; for a link of one score
+and n/2 L(f) for squared loss, so that bags of one row have LightGBM's own. With the gradient g and
+the Hessian own_i δ_ij + shared_a of `losses` in f, for a link of one score
 
     ∂/∂z_i = g_i f_i′,    ∂²/∂z_i² = (own_i + shared_a) f_i′² + g_i f_i″.
+
+Each link is that of its loss: there ℓ(ȳ, f) of one row has f − ȳ and f′, and nothing cancels.
 
 LightGBM takes a diagonal and knows nothing of the coupling between rows of one bag. Where a tree
 moves all rows of a bag alike, the curvature is k_a times its diagonal: with a learning rate of .1
@@ -18,77 +20,17 @@ Two sums over bags tell it. In bags of one row a = 1 and c = 0, for v is the bes
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
 from bagwise.bags import Bags
-from bagwise.losses import LOSSES, PointLoss, interpolating_derivatives
+from bagwise.boosting.links import LINKS, POINTS, mean_of, row_sums, score_of
 
 FloatArray: TypeAlias = NDArray[np.float64]
-#: what the loss is in units of n L
-SCALES = {"squared": 0.5, "log": 1.0, "poisson": 1.0, "cross": 1.0}
-# Shares of 0 and 1 have scores without end; LightGBM's own bound.
-EDGE = 1e-15
-
-
-def _cross_slope(y: FloatArray, f: FloatArray) -> FloatArray:
-    return np.asarray(-y / np.maximum(f, EDGE))
-
-
-def _cross_curvature(y: FloatArray, f: FloatArray) -> FloatArray:
-    return np.asarray(y / np.maximum(f, EDGE) ** 2)
-
-
-def _cross_value(y: FloatArray, f: FloatArray) -> FloatArray:
-    return np.asarray(-y * np.log(np.maximum(f, EDGE)))
-
-
-# −Σ_c y_c log f_c, a class at a time.
-POINTS = LOSSES | {"cross": PointLoss(_cross_value, _cross_slope, _cross_curvature)}
-
-
-@dataclass(frozen=True)
-class Link:
-    """From scores to means, elementwise, with f′ and f″ as functions of f."""
-
-    mean: Callable[[FloatArray], FloatArray]
-    score: Callable[[FloatArray], FloatArray]
-    first: Callable[[FloatArray], FloatArray]
-    second: Callable[[FloatArray], FloatArray]
-
-
-#: the link of each loss of one score; "cross" has the softmax of several
-LINKS = {
-    "squared": Link(lambda z: z, lambda f: f, np.ones_like, np.zeros_like),
-    "log": Link(
-        expit,
-        lambda f: np.log(f) - np.log1p(-f),
-        lambda f: f * (1 - f),
-        lambda f: f * (1 - f) * (1 - 2 * f),
-    ),
-    "poisson": Link(np.exp, np.log, lambda f: f, lambda f: f),
-}
-
-
-def mean_of(scores: FloatArray, loss: str) -> FloatArray:
-    """Predicted means of scores of shape (n, K)."""
-    return np.asarray(softmax(scores, axis=1) if loss == "cross" else LINKS[loss].mean(scores))
-
-
-def score_of(means: FloatArray, loss: str) -> FloatArray:
-    """Scores of overall means of shape (K,)."""
-    if loss == "cross":
-        return np.log(np.maximum(means, EDGE))
-    low, high = {"squared": (-np.inf, np.inf), "log": (EDGE, 1 - EDGE), "poisson": (EDGE, np.inf)}[
-        loss
-    ]
-    return np.asarray(LINKS[loss].score(np.clip(means, low, high)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +64,8 @@ class Objective:
 
     @cached_property
     def _row_weights(self) -> FloatArray:
-        """n times the weight of each row, as a column."""
-        scale = SCALES[self.loss] * self.bags.n_rows
-        return (scale * self.weights)[self.bags.codes][:, None]
+        """The weight of each row, as a column."""
+        return self.weights[self.bags.codes][:, None]
 
     def start(self) -> FloatArray:
         """The score of the overall mean, shape (K,): the best constant."""
@@ -156,45 +97,39 @@ class Objective:
         of_bags = self.weights[:, None] * ((1 - self.rho) * averages - self.means)
         gradient = own * scores
         gradient += of_bags[self.bags.codes]
-        return Slopes(gradient, hessian, own, shared, scores, None, self)
+        return Slopes(gradient, hessian, own, shared, scores, scores, self)
 
     def _at_any(self, scores: FloatArray) -> Slopes:
-        """The derivatives in means by the chain rule of the link."""
-        f, columns = mean_of(scores, self.loss), range(scores.shape[1])
-        point = POINTS[self.loss]
-        found = [
-            interpolating_derivatives(
-                self.means[:, c], f[:, c], self.bags, self.rho, self.kind, point
-            )
-            for c in columns
-        ]
-        g, own, shared = (
-            _columns([getattr(d, name) for d in found]) for name in ("gradient", "own", "shared")
-        )
-        both = own + shared[self.bags.codes]
-        if self.loss == "cross":
-            g -= (g * f).sum(axis=1, keepdims=True)
-            bend, slope = g * f * (1 - 2 * f), None
-            # LightGBM's own factor, for all classes move at once.
-            factor = len(found) / (len(found) - 1)
-            own, both = (f**2 * (o * (1 - 2 * f) + _row_sums(o * f**2)) for o in (own, both))
+        """What couples rows by the chain rule of the link; kind "instance" adds ρ (f − ȳ), ρ f′."""
+        link, w, codes = LINKS[self.loss], self.weights[:, None], self.bags.codes
+        f = link.mean(scores)
+        sizes, point = self.bags.sizes[:, None], POINTS[self.loss]
+        averages = sum_columns(self.bags, f) / sizes
+        slope, curve = (d(self.means, averages) for d in (point.slope, point.curvature))
+        # Of kind "instance" rows answer for themselves, of kind "variance" to their bag's average.
+        direct, pull = (self.rho, 0.0) if self.kind == "instance" else (0.0, 2 * self.rho)
+        shared = w * ((1 - direct) * curve - pull) / sizes
+        g = (w * ((1 - direct) * slope - pull * averages))[codes]
+        if pull:
+            g += pull * self._row_weights * f
+        first = link.first(f)
+        gradient = link.back(g, f, first)
+        bend = gradient * link.turn(f)
+        if pull:
+            alone = link.squares(pull * self._row_weights, f, first)
         else:
-            link, factor = LINKS[self.loss], 1.0
-            slope, bend = link.first(f), g * link.second(f)
-            own, both = own * slope**2, both * slope**2
-        w = self._row_weights
-        hessian = both + bend
-        return Slopes(
-            gradient=g * (f if slope is None else slope) * w,
-            # Where the loss is not convex in the score, what the link's bend adds is left out.
-            hessian=np.where(hessian > 0, hessian, both) * (factor * w),
-            # Never negative as a whole: with kind "variance" shared is, by what own has too much.
-            own=np.maximum(own + bend, own if self.kind == "variance" else 0) * (factor * w),
-            shared=shared * (SCALES[self.loss] * self.bags.n_rows * self.weights)[:, None],
-            mean=f,
-            slope=slope,
-            objective=self,
-        )
+            alone = direct * self._row_weights * first
+            gradient += direct * self._row_weights * f
+            gradient -= (direct * w * self.means)[codes]
+        whole = alone + link.squares(shared[codes], f, first)
+        hessian = whole + bend
+        # LightGBM's own factor, for all classes move at once.
+        factor = f.shape[1] / (f.shape[1] - 1) if link.several else 1.0
+        # Where the loss is not convex in the score, what the link's bend adds is left out.
+        hessian = factor * np.where(hessian > 0, hessian, whole)
+        # Never negative as a whole: with kind "variance" shared is, by what alone has too much.
+        own = factor * np.maximum(alone + bend, alone if pull else 0.0)
+        return Slopes(gradient, hessian, own, shared, f, first, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,8 +146,8 @@ class Slopes:
         What couples the means of a bag.
     mean : ndarray of shape (n, K)
         f.
-    slope : ndarray of shape (n, K) or None
-        f′ where a link of one score bends.
+    first : ndarray of shape (n, K)
+        f′.
     objective : Objective
     """
 
@@ -221,7 +156,7 @@ class Slopes:
     own: FloatArray
     shared: FloatArray
     mean: FloatArray
-    slope: FloatArray | None
+    first: FloatArray
     objective: Objective
 
     def length(self, step: FloatArray) -> tuple[float, FloatArray]:
@@ -247,12 +182,11 @@ class Slopes:
         bags, f = self.objective.bags, self.mean
         if self.objective.loss == "squared":
             return np.stack([sum_columns(bags, step), bags.sizes[:, None].astype(np.float64)])
-        if self.slope is not None:
-            moved = [self.slope * step, self.slope]
-        else:
-            # The Jacobian of the softmax times the step, and times each constant.
-            moved = [f * (step - _row_sums(f * step))]
+        if LINKS[self.objective.loss].several:
+            moved = [f * (step - row_sums(f * step))]
             moved += [f * (e - f[:, c : c + 1]) for c, e in enumerate(np.eye(f.shape[1]))]
+        else:
+            moved = [self.first * step, self.first]
         return np.stack([sum_columns(bags, m) for m in moved])
 
 
@@ -272,7 +206,3 @@ def _solve(matrix: FloatArray, right: FloatArray) -> FloatArray:
 def _columns(columns: list[NDArray[Any]]) -> FloatArray:
     """Columns side by side, each of them in one piece."""
     return columns[0][:, None] if len(columns) == 1 else np.stack(columns).T
-
-
-def _row_sums(values: FloatArray) -> FloatArray:
-    return np.asarray(values.sum(axis=1, keepdims=True))

@@ -9,7 +9,8 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from bagwise.engines.bag_table import BagTable
-from bagwise.estimators.boosted import Boosting, FloatArray, TakesCategories
+from bagwise.estimators.boosted import Boosting, FloatArray
+from bagwise.estimators.categories import TakesCategories
 from bagwise.estimators.classes import Classifies, released_shares
 from bagwise.estimators.contract import source_of, whole_or_not
 from bagwise.estimators.information import response_variance

@@ -1,18 +1,20 @@
-"""Columns of text as the codes of categories that LightGBM takes, with their levels remembered."""
+"""Rows with missing values and text: codes of categories for LightGBM, with levels remembered."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_array, check_X_y
 
 from bagwise import _check
 from bagwise.encoding import MOST_LEVELS, Encoder
+from bagwise.estimators.contract import TakesBags
 from bagwise.tables import is_number, is_text
 
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -116,3 +118,66 @@ def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     return values.cast(pa.large_string())
+
+
+class TakesCategories(TakesBags):
+    """Rows with missing values, and data frames with columns of text."""
+
+    _accept_sparse: ClassVar[str | bool] = "csr"
+    _finite: ClassVar[bool | str] = "allow-nan"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = tags.input_tags.sparse = tags.input_tags.categorical = True
+        return tags
+
+    def _validate_features(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:
+        """X (and y) as numbers; what is a category as its code."""
+        if reset:
+            self._learn_categories(X)
+        encoder: Categories | None = getattr(self, "encoder_", None)
+        is_frame = hasattr(X, "__arrow_c_stream__")
+        if encoder is None or not is_frame:
+            if encoder is not None and not reset and hasattr(self, "feature_names_in_"):
+                remedy = "Pass the columns of training, for some are categories"
+                _check.refuse("X", "a data frame", "an array", remedy)
+            found = super()._validate_features(X, reset, y)
+            if encoder is None:
+                return found
+            alone = isinstance(y, str)
+            codes = encoder.encode(table_of(found if alone else found[0]))
+            return codes if alone else (codes, found[1])
+        rows = encoder.encode_frame(X)
+        if reset:
+            self.feature_names_in_ = np.array(encoder.names, dtype=object)
+            self.n_features_in_ = len(encoder.names)
+        if isinstance(y, str):
+            return check_array(rows, ensure_all_finite="allow-nan")
+        return check_X_y(rows, y, ensure_all_finite="allow-nan", y_numeric=self._y_numeric)
+
+    def _learn_categories(self, X: Any) -> None:
+        """Which columns are categories, and their levels."""
+        self.__dict__.pop("encoder_", None)
+        wanted: Any = self.categorical_features  # type: ignore[attr-defined]
+        is_frame = hasattr(X, "__arrow_c_stream__")
+        if wanted is None or (isinstance(wanted, str) and not is_frame):
+            return
+        table = table_of(X if is_frame else check_array(X, ensure_all_finite="allow-nan"))
+        if isinstance(wanted, str):
+            if not any(map(is_category, table.schema.types)):
+                return
+            wanted = ()
+        named = []
+        for item in wanted:
+            known = table.column_names
+            if isinstance(item, str) and item in known and is_frame:
+                named.append(item)
+            elif isinstance(item, int | np.integer) and -len(known) <= item < len(known):
+                named.append(known[item])
+            else:
+                remedy = "Or 'auto', for columns of text and of pandas' categories"
+                _check.refuse(
+                    "categorical_features", "names or places of columns", repr(item), remedy
+                )
+        self.__dict__.pop("feature_names_in_", None)
+        self.encoder_ = Categories.of_table(table, named)
