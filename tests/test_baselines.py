@@ -621,7 +621,7 @@ def groupings(rows, k):
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_score_bags_vary_least_of_all_partitions(k):
     rng = np.random.default_rng(0)
-    for n in (3, 5, 8):
+    for n in (3, 5, 6, 7, 7, 7, 7, 8):
         score = rng.normal(size=n).round(1) + 100
         bags = score_bags(score, k)
         found = bags.sum((score - bags.expand(bags.mean(score))) ** 2).sum()
