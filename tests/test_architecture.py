@@ -172,7 +172,11 @@ def test_examples_in_docstrings_run(module):
 
 PUBLIC = {
     name: value
-    for room in (bagwise, importlib.import_module("bagwise.release"))
+    for room in (
+        bagwise,
+        importlib.import_module("bagwise.release"),
+        importlib.import_module("bagwise.baselines"),
+    )
     for name, value in vars(room).items()
     if not name.startswith("_") and not inspect.ismodule(value)
 }

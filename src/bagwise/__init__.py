@@ -23,6 +23,7 @@ Read the package in the order the data flows; a module imports only from those a
     neural      networks from bags: one trainer for one or a thousand
     boosting    trees from bags: the objective and the rounds of LightGBM
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
+    baselines   methods of the literature with the same contract, for comparison
     experiments one file an experiment, run(...) -> table
     reports     table -> picture
     cli         the command line
