@@ -12,7 +12,9 @@ and 1/12 for a count being a whole number; at 32 rows that is 0.01 % off the los
 half, and 2 % where they are near 0.05.
 
 Unlike the cross-entropy of the mean, which treats every bag of k rows alike, this knows that a bag
-of sure rows tells more than a bag of doubtful ones. For bags of one row it is the log loss.
+of sure rows tells more than a bag of doubtful ones. For bags of one row it is the log loss. It
+takes rows as independent given their probabilities: where a bag itself acts on its rows, counts
+vary by more, and this asks for probabilities nearer to one half than they are.
 """
 
 from __future__ import annotations

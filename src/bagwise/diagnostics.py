@@ -125,7 +125,7 @@ class Diagnosis:
         return (
             f"Bags are not random ({p}): {self._farthest()}.",
             "plan, theory, rho='theory' and row_risk assume random bags and need not hold: choose "
-            "rho by leave-one-bag-out.",
+            "rho on bags that are left out, and take the likelihood of means for shares.",
             "Where a bag itself acts on its rows' responses, features that differ between bags "
             "take the blame at every rho, and no score of bag means shows it: give what is known "
             "of the bag as features.",

@@ -157,7 +157,9 @@ class Boosting(BaseEstimator):
         K = means.shape[1]
         if self._calibrate is None or scores is None:
             return 1.0, np.zeros(K)
-        link, likelihood = ("sigmoid", "count") if K == 1 else ("softmax", "mean")
+        link = "sigmoid" if K == 1 else "softmax"
+        # That of counts knows of noise; where bags act on their rows, that of means errs less.
+        likelihood = "count" if K == 1 and noise is not None else "mean"
         whole = Problem(
             X=scores,
             means=means,

@@ -33,7 +33,8 @@ class CrossValidation:
     losses : ndarray of shape (folds, t)
         Bag-level loss a row on each fold of bags, in the likelihood of the model.
     rho, ridge : float
-        The pair of least mean loss.
+        The strongest ridge that loses no more than the best by one standard error of the gap over
+        folds; and with it the rho of least mean loss.
     """
 
     rhos: FloatArray
@@ -57,13 +58,17 @@ class CrossValidation:
             tried = np.flatnonzero(same)
             if len(tried) < 2:
                 continue
-            best = tried[np.argmin(self.scores[tried])]
+            chosen = self.rho if name == "rho" else self.ridge
+            best = tried[np.flatnonzero(values[tried] == chosen)[0]]
             words = [f"{name} = {values[best]:.3g} loses {self.scores[best]:.4g} a row"]
             for i in (tried[np.argmin(values[tried])], tried[np.argmax(values[tried])]):
                 if i != best:
                     gap = self.losses[:, i] - self.losses[:, best]
                     error = gap.std(ddof=1) / len(gap) ** 0.5
-                    words.append(f"{values[i]:.3g} loses {gap.mean():.2g} ± {error:.1g} more")
+                    more = "more" if gap.mean() >= 0 else "less"
+                    words.append(
+                        f"{values[i]:.3g} loses {abs(gap.mean()):.2g} ± {error:.1g} {more}"
+                    )
             told.append(", ".join(words))
         return f"On bags held out in {len(self.losses)} folds, {'; '.join(told)}."
 
@@ -131,14 +136,21 @@ def cross_validate(
         X = X.toarray() if hasattr(X, "toarray") else X
         unit = problem.bags.n_rows * float(X.var(axis=0).mean()) or 1.0
         try_all([0.0 if isinstance(rho, str) else rho], [unit * share for share in RIDGE_GRID])
-        chosen = pairs[int(np.argmin(losses[0].mean(axis=0)))][1]
+        chosen = pairs[_strongest(losses[0])][1]
     if isinstance(rho, str):
         known = {r for r, g in pairs if g == chosen}
         try_all([r for r in grid if r not in known], [float(chosen)])
     rhos, ridges = np.array(pairs).T
     table = np.concatenate(losses, axis=1)
-    best = int(np.argmin(table.mean(axis=0)))
+    best = int(np.argmin(np.where(ridges == chosen, table.mean(axis=0), np.inf)))
     return CrossValidation(rhos, ridges, table, float(rhos[best]), float(ridges[best]))
+
+
+def _strongest(losses: FloatArray) -> int:
+    """The first, and so strongest, of a path that is as good as the best but for chance."""
+    gaps = losses - losses[:, [int(np.argmin(losses.mean(axis=0)))]]
+    errors = gaps.std(axis=0, ddof=1) / len(gaps) ** 0.5
+    return int(np.argmax(gaps.mean(axis=0) <= errors))
 
 
 def _path(

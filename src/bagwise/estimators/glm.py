@@ -108,7 +108,8 @@ class Generalised(TakesBags, BaseEstimator):
 
     def _fit(self, X: Any, means: FloatArray, bags: Bags, noise: FloatArray | None) -> None:
         # What fits in cache is slower on several threads than on one.
-        with threadpool_limits(1 if X.shape[0] * X.shape[1] < SMALL else None):
+        entries = X.nnz if hasattr(X, "nnz") else X.size
+        with threadpool_limits(1 if entries < SMALL else None):
             self._minimise(X, means, bags, noise)
 
     def _minimise(self, X: Any, means: FloatArray, bags: Bags, noise: FloatArray | None) -> None:
@@ -226,8 +227,8 @@ class AggregateLogisticRegression(Classifies, Generalised):
         bags, five times, by the bag-level loss.
     ridge : float or "cv"
         Penalty on ‖θ‖², in the units of scikit-learn's ``LogisticRegression(C=1 / ridge)``; "cv"
-        tries seven of them at rho = 0 first. It counts on features of one scale: put a
-        ``StandardScaler`` before.
+        tries seven of them at rho = 0 first, and takes the strongest that does as well as the best
+        but for chance. It counts on features of one scale: put a ``StandardScaler`` before.
     likelihood : {"count", "mean"}
         "count" is the probability of the bag's count (`count_loss`), in which bags of sure rows
         tell more, and noise of a release is part of the likelihood; "mean" is the log loss of the
@@ -264,7 +265,9 @@ class AggregateLogisticRegression(Classifies, Generalised):
     Guarantees: bags of one row give ordinary logistic regression. The objective is convex at
     rho = 1; below it need not be, and the best minimum from three starts is taken, each followed
     until its gradient is small.
-    Limits: rows are held in memory as float64.
+    Limits: rows are held in memory as float64. The likelihood of counts has rows of a bag as
+    independent given their features; where a bag acts on its rows (a day, a school), its counts
+    vary more than that, which it takes for rows near one half: pass likelihood="mean" there.
 
     Examples
     --------
@@ -361,7 +364,9 @@ class AggregatePoissonRegressor(RegressorMixin, Generalised):
     -----
     Guarantees: bags of one row give ordinary Poisson regression. The sum of independent Poisson
     counts is one, so that at rho = 0 this is the likelihood of the bags' totals.
-    Limits: means below 0, which noise may bring, count as 0.
+    Limits: means below 0, which noise may bring, count as 0, so that with much noise and rare
+    events rates come out too large; for shares of 0 and 1 `AggregateLogisticRegression` has none
+    of that.
 
     Examples
     --------
