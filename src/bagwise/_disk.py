@@ -53,8 +53,10 @@ def enough_space(place: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
-        sentence = f"No space left at {str(place)!r}: free some, or choose another place."
-        raise OSError(sentence) from None
+        full = OSError(f"No space left at {str(place)!r}: free some, or choose another place.")
+        # Not among its arguments, where it would stand before the sentence.
+        full.errno = error.errno
+        raise full from None
 
 
 @contextmanager
