@@ -264,7 +264,7 @@ def test_forecasts_of_theory_fail_where_bags_share_features():
         found = diagnose(X, groups)
         assert found.random == holds
         assert ("row_risk may be trusted" in str(found)) == holds
-        assert ("choose rho by leave-one-bag-out" in str(found)) == (not holds)
+        assert ("choose rho on bags that are left out" in str(found)) == (not holds)
 
 
 def test_rows_sums_and_releases_tell_the_same(tmp_path):
