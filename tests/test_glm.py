@@ -22,6 +22,7 @@ from bagwise import (
     within_bag_variance,
 )
 from bagwise.estimators.calibration import fit_calibration
+from bagwise.estimators.choice import _strongest
 from bagwise.estimators.glm_problem import Problem, means_of
 from bagwise.estimators.models import load_model
 from bagwise.release import release
@@ -294,6 +295,16 @@ def test_ridge_is_chosen_before_rho_and_both_are_told(family):
     assert "ridge = " in str(model.path_)
 
 
+def test_the_strongest_ridge_is_taken_that_does_as_well_but_for_chance():
+    """From the strongest on: beyond an error of its gap, within one, best."""
+    best = np.zeros(5)
+    wide = np.array([-1.0, 3.0, -1.0, 3.0, 0.0])  # 0.8, with a standard error of 0.92
+    sure = np.array([0.9, 1.1, 0.9, 1.1, 1.0])  # 1.0, with one of 0.045
+    assert _strongest(np.column_stack([sure, wide, best])) == 1
+    assert _strongest(np.column_stack([sure, sure, best])) == 2
+    assert _strongest(np.column_stack([wide, sure, best])) == 0
+
+
 def test_strong_noise_of_labels_asks_for_a_strong_ridge():
     """Where features say nothing, less of them is better."""
     rng = np.random.default_rng(0)
@@ -429,6 +440,17 @@ def test_a_release_brings_its_noise(family, tmp_path):
                      released.bags["noise_scale"].to_pylist(), strict=True))  # fmt: skip
     again = family(rho=0.0, ridge=1.0).fit(encoded, y, bags, noise_scale=scale)
     np.testing.assert_allclose(again.coef_, model.coef_, rtol=1e-3, atol=1e-6)
+
+
+@each
+def test_noise_beside_a_release_and_releases_of_one_class_are_refused(family, tmp_path):
+    table, made = curated(tmp_path, epsilon=1.0)
+    with pytest.raises(ValueError, match="noise_scale must be left out; got one beside a Release"):
+        family(rho=0.0, ridge=1.0).fit(made, noise_scale=1.0)
+    none = release(table.assign(y=0), response="y", bags="group", bounds=(0, 1), epsilon=np.inf,
+                   ledger=None, out=tmp_path / "none")  # fmt: skip
+    with pytest.raises(ValueError, match=r"y must be (of at least two classes|above 0)"):
+        family(rho=0.0, ridge=1.0).fit(none)
 
 
 def test_a_table_in_files_is_read(tmp_path):

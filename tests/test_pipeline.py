@@ -8,7 +8,7 @@ import shutil
 import types
 import zipfile
 from contextlib import nullcontext
-from dataclasses import astuple, replace
+from dataclasses import asdict, astuple, replace
 
 import numpy as np
 import pandas as pd
@@ -27,6 +27,7 @@ from bagwise import (
     Bags,
     BagTable,
     Release,
+    probability_scores,
     tables,
 )
 from bagwise._disk import appearing_file
@@ -341,6 +342,20 @@ def shell(place, command, monkeypatch, tmp_path):
     """Commands in an empty folder, with @ for where the release and its table lie."""
     monkeypatch.chdir(tmp_path)
     return lambda line: command(*(word.replace("@", str(place)) for word in line.split()))
+
+
+def test_a_classifier_is_scored_by_its_probabilities(shell, place):
+    """From a shell what `probability_scores` says, with bags and without."""
+    rows = table().assign(y=lambda rows: (rows["y"] > 0).astype(float), bag=np.arange(3000) // 5)
+    rows.to_parquet("labels.parquet")
+    assert shell("fit @/shares --model logistic --ridge 1 --rho 0 --out m")[0] == 0
+    known = probability_scores(rows["y"], load_model("m").predict_proba(rows)[:, 1])
+    for more in ("", " --bags bag"):
+        told = json.loads(shell(f"evaluate m labels.parquet --response y{more} --json")[1])
+        assert told["probabilities"] == pytest.approx(asdict(known))
+    assert "calibration error" in shell("evaluate m labels.parquet --response y")[1]
+    other = shell("evaluate m @/rows.parquet --response y --json")[1]
+    assert "probabilities" not in json.loads(other), "responses that are no labels"
 
 
 def test_fit_predict_and_evaluate(shell, place):
