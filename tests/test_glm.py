@@ -303,6 +303,8 @@ def test_the_strongest_ridge_is_taken_that_does_as_well_but_for_chance():
     assert _strongest(np.column_stack([sure, wide, best])) == 1
     assert _strongest(np.column_stack([sure, sure, best])) == 2
     assert _strongest(np.column_stack([wide, sure, best])) == 0
+    loose = np.array([-0.5, 2.5, -0.5, 2.5, 1.0])  # 1.0, with a spread of 1.5 but an error of 0.67
+    assert _strongest(np.column_stack([loose, sure, best])) == 2
 
 
 def test_strong_noise_of_labels_asks_for_a_strong_ridge():
