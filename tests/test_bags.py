@@ -220,6 +220,8 @@ def test_ids_are_told_as_they_are_written():
         Bags(mixed).align({"b": 0.0})
     with pytest.raises(ValueError, match=r"got one for bag 4\."):
         Bags(["b"]).align({"b": 0.0, np.int64(4): 0.0})
+    with pytest.raises(ValueError, match="different entries in bag 4"):
+        Bags(np.array([4, 4])).align([0.0, 1.0])
 
 
 def test_a_series_that_could_be_read_both_ways_is_refused():

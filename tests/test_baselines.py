@@ -667,3 +667,11 @@ def test_bags_by_a_good_score_lower_the_bias_of_the_instance_level_fit():
 def test_bad_curation_gets_one_sentence(make, given, size, sentence):
     with pytest.raises(ValueError, match=sentence):
         make(given, size)
+
+
+def test_the_mean_prediction_is_the_known_mean_also_in_unequal_bags():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 3)), rng.uniform(size=120)
+    bags = Bags(np.r_[np.zeros(100), np.arange(1, 21)].astype(int))
+    model = EasyLLPRegressor().fit(X, bags.expand(bags.mean(y)), bags)
+    assert model.predict(X).mean() == pytest.approx(y.mean())

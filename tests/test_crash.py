@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bagwise.release import Ledger, curator, release, steps
+from bagwise.release import Ledger, job, release, steps
 from bagwise.release.steps import STEPS
 from bagwise.released import Release
 
@@ -232,7 +232,7 @@ def test_an_error_after_the_charge_keeps_the_charge(tmp_path, monkeypatch):
     def fail(*_):
         raise RuntimeError("no paper")
 
-    monkeypatch.setattr(curator, "write_bags", fail)
+    monkeypatch.setattr(job, "write_bags", fail)
     with pytest.raises(RuntimeError, match="no paper"):
         release(rows(), ledger=tmp_path / "books" / "ledger.db", out=tmp_path / "r", **OPTIONS)
     assert spent(tmp_path) == 1

@@ -101,8 +101,8 @@ def appearing_file(out: Path, over: bool = False) -> Iterator[Path]:
     Of several that are written for one place, the first to end stays as it is; with ``over``, each
     replaces what is there.
     """
-    if not over and (out.exists() or out.is_symlink()):
-        _refuse_there(out)
+    if not over:
+        refuse_there(out)
     new = _new_parents(out)
     partial = out.with_name(f".{out.name}.{uuid4().hex}")
     try:
@@ -122,17 +122,22 @@ def _name(partial: Path, out: Path) -> None:
     try:
         os.link(partial, out)
     except FileExistsError:
-        _refuse_there(out)
+        _refused(out)
     except OSError:
         # A file system without links: a moment between the look and the name cannot be helped.
-        if out.exists() or out.is_symlink():
-            _refuse_there(out)
+        refuse_there(out)
         partial.rename(out)
     else:
         partial.unlink()
 
 
-def _refuse_there(out: Path) -> NoReturn:
+def refuse_there(out: Path) -> None:
+    """Refuse to write over a file."""
+    if out.exists() or out.is_symlink():
+        _refused(out)
+
+
+def _refused(out: Path) -> NoReturn:
     got = f"{str(out)!r}, which is there"
     _check.refuse("out", "a new file", got, "Choose another name, or remove it first")
 

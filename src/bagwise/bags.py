@@ -285,7 +285,7 @@ class Bags:
             _check.refuse(
                 "y",
                 "constant within a bag",
-                f"different entries in bag {bag!r}",
+                f"different entries in bag {_plain(bag)!r}",
                 "Give each row its bag's mean, or map each bag to its mean",
             )
         return means

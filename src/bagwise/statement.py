@@ -48,6 +48,9 @@ class Statement:
     versions : dict
     files : dict
         SHA-256 of each file but rows.parquet, whose size in bytes is kept instead.
+    rounds : int
+        2 where bags of a second round follow from what the first released; statements from before
+        there were rounds do not say, and mean 1.
     """
 
     promise: str
@@ -75,6 +78,7 @@ class Statement:
     made: str
     versions: dict[str, str]
     files: dict[str, str]
+    rounds: int = 1
 
     def to_json(self) -> str:
         """The text of release.json."""
@@ -87,6 +91,8 @@ class Statement:
         if not isinstance(found, dict) or found.pop("format", None) != FORMAT:
             raise ValueError("not of this format")
         hints = get_type_hints(cls)
+        # Statements from before there were rounds.
+        found.setdefault("rounds", 1)
         if found.keys() != hints.keys():
             raise ValueError("fields missing or unknown")
         for name, hint in hints.items():
@@ -105,6 +111,8 @@ def _check_numbers(said: Statement) -> None:
         raise ValueError("an impossible epsilon or scale")
     if not (said.low < said.high and said.step > 0 and said.rows_per_user >= 1):
         raise ValueError("impossible bounds, grid or unit")
+    if said.rounds not in (1, 2):
+        raise ValueError("an impossible number of rounds")
     if not 1 <= said.smallest_bag <= said.largest_bag <= said.n_rows or said.n_dropped < 0:
         raise ValueError("impossible sizes")
 

@@ -10,16 +10,14 @@
     easy_llp              labels of rows without bias, from random bags
     mutual_contamination  which bag a row is from, told by a classifier of the classes
     bag_combination       squared loss on random combinations of bags
-    curated               bags of like rows, by a score or by features
 
-Each says what it assumes, and its paper's claim is a test. Two classes, or one response; linear but
+Bags of like rows, `score_bags` and `feature_bags`, are those of `bagwise.curated`. Each method says
+what it assumes, and its paper's claim is a test. Two classes, or one response; linear but
 for `deep_llp`; features of one scale wherever there is a ridge: put a ``StandardScaler`` before.
 """
 
 from bagwise.baselines.bag_combination import BagCombinationClassifier as BagCombinationClassifier
 from bagwise.baselines.bag_combination import BagCombinationRegressor as BagCombinationRegressor
-from bagwise.baselines.curated import feature_bags as feature_bags
-from bagwise.baselines.curated import score_bags as score_bags
 from bagwise.baselines.easy_llp import EasyLLPClassifier as EasyLLPClassifier
 from bagwise.baselines.easy_llp import EasyLLPRegressor as EasyLLPRegressor
 from bagwise.baselines.empirical_proportion import deep_llp as deep_llp
@@ -35,3 +33,5 @@ from bagwise.baselines.proportion_svm import ProportionSVMClassifier as Proporti
 from bagwise.baselines.ridge_means import RidgeMeansClassifier as RidgeMeansClassifier
 from bagwise.baselines.ridge_means import RidgeMeansRegressor as RidgeMeansRegressor
 from bagwise.baselines.transport import TransportClassifier as TransportClassifier
+from bagwise.curated import feature_bags as feature_bags
+from bagwise.curated import score_bags as score_bags

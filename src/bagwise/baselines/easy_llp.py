@@ -112,7 +112,9 @@ class EasyLLPRegressor(Linear):
 
     def _learn(self, X: FloatArray, means: FloatArray, bags: Bags) -> tuple[FloatArray, float]:
         found = surrogate_labels(means, bags)
-        return ridge_of_means(X, found, np.ones(len(X)), self.ridge)
+        coef, _ = ridge_of_means(X, found, np.ones(len(X)), self.ridge)
+        # Surrogates of unequal bags need not add up to the known sum; the constant does.
+        return coef, float(overall(means, bags) - X.mean(axis=0) @ coef)
 
     def _check_parameters(self) -> None:
         _check.number("ridge", self.ridge, low=0, high=1e100, remedy="0 is none")

@@ -8,7 +8,9 @@ Read it in the order of a release; docs/privacy.md says what is promised and how
     ledger      what was spent, on disk before noise is drawn; journal: the file it is kept in
     write       the files
     statement   what is said of it
+    job         what every release does before its bags and after its means
     curator     release(): the above in order
+    rounds      release_in_rounds(): the bags of one half follow from what the other released
     audit       does what comes out keep the promise?
 
 The learner's side imports none of this. What it reads is `bagwise.released`.
@@ -22,3 +24,4 @@ from bagwise.release.ledger import BudgetExceeded as BudgetExceeded
 from bagwise.release.ledger import Ledger as Ledger
 from bagwise.release.ledger import default_ledger as default_ledger
 from bagwise.release.mechanism import Mechanism as Mechanism
+from bagwise.release.rounds import release_in_rounds as release_in_rounds

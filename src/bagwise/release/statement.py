@@ -43,11 +43,12 @@ def make_statement(
     charge: Charge | None,
     folder: Path,
     engine: str,
+    rounds: int = 1,
 ) -> Statement:
     """The statement of a release whose other files lie in ``folder``."""
     names = [BAGS, FILES[request.features]]
     return Statement(
-        promise=_promise(request, mechanism, charge),
+        promise=_promise(request, mechanism, charge, rounds),
         private=mechanism.private,
         epsilon=mechanism.cost if mechanism.private else None,
         unit=_unit(request, mechanism),
@@ -72,6 +73,7 @@ def make_statement(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         versions=_versions(engine),
         files={name: file_mark(folder / name) for name in names if name is not None},
+        rounds=rounds,
     )
 
 
@@ -98,7 +100,7 @@ def _shown(value: float) -> str:
     return repr(value).removesuffix(".0")
 
 
-def _promise(request: Request, mechanism: Mechanism, charge: Charge | None) -> str:
+def _promise(request: Request, mechanism: Mechanism, charge: Charge | None, rounds: int) -> str:
     """The guarantee in plain words."""
     if mechanism.test_seed is not None:
         return "Not private: the noise is for tests, and anyone can draw it again."
@@ -113,6 +115,11 @@ def _promise(request: Request, mechanism: Mechanism, charge: Charge | None) -> s
         text.append(
             "The noise is the paper's, half as wide as "
             f"epsilon = {_shown(mechanism.epsilon)} needs, so this costs 2 epsilon = {cost}."
+        )
+    if rounds > 1:
+        text.append(
+            "It was made in two rounds, which share this epsilon: bags of the second follow from "
+            "what the first released."
         )
     if request.features != "none":
         text.append("Features are not protected: label privacy says nothing of them.")

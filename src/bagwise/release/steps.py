@@ -1,5 +1,7 @@
 """Named points of a release, in order, at which tests pull the plug."""
 
+from itertools import chain
+
 STEPS = (
     "arguments checked",
     "table read",
@@ -18,6 +20,15 @@ STEPS = (
     "folder synced",
     "folder published",
     "release done",
+)
+#: those of a release in two rounds, which has some more between charge and noise
+ROUNDS = tuple(
+    chain.from_iterable(
+        ("first noise drawn", "second bags made", "second responses summed", step)
+        if step == "noise drawn"
+        else (step,)
+        for step in STEPS
+    )
 )
 
 
