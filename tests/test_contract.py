@@ -15,11 +15,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from bagwise import (
     AggregateBoostingClassifier,
     AggregateBoostingRegressor,
+    AggregateClassifier,
     AggregateLinearRegression,
     AggregateLogisticRegression,
     AggregateMLPClassifier,
     AggregateMLPRegressor,
     AggregatePoissonRegressor,
+    AggregateRegressor,
     AggregateStatistics,
     Bags,
 )
@@ -28,10 +30,12 @@ NETWORK = AggregateMLPRegressor((16,), learning_rate=0.02, epochs=60, random_sta
 BOOSTING = AggregateBoostingRegressor(
     n_estimators=60, min_child_samples=2, early_stopping=False, random_state=0, n_jobs=1
 )
+AUTO = AggregateRegressor(models=["linear", "boosted"], random_state=0, n_jobs=1)
 ESTIMATORS = [
     AggregateLinearRegression(),
     NETWORK,
     BOOSTING,
+    AUTO,
     AggregateLogisticRegression(tol=1e-7),
     AggregatePoissonRegressor(tol=1e-7),
 ]
@@ -39,6 +43,12 @@ ESTIMATORS = [
 
 def name(estimator):
     return type(estimator).__name__
+
+
+def at(estimator, rho):
+    """A copy at this rho, where the estimator does not choose by itself."""
+    copy = clone(estimator)
+    return copy.set_params(rho=rho) if "rho" in copy.get_params() else copy
 
 
 each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=name)
@@ -49,6 +59,7 @@ each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=name)
         AggregateLinearRegression(),
         NETWORK,
         AggregateLinearRegression(rho="theory"),
+        AggregateLinearRegression(rho="average", ridge="cv"),
         AggregateLinearRegression(rho="gcv"),
         AggregateLinearRegression(rho=0.3),
         AggregateMLPClassifier(epochs=100, random_state=0),
@@ -57,6 +68,8 @@ each = pytest.mark.parametrize("estimator", ESTIMATORS, ids=name)
         AggregatePoissonRegressor(),
         AggregateBoostingRegressor(random_state=0, n_jobs=1),
         AggregateBoostingClassifier(random_state=0, n_jobs=1),
+        AUTO,
+        AggregateClassifier(models=["linear", "boosted"], random_state=0, n_jobs=1),
     ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -116,9 +129,10 @@ def test_bags_are_routed_through_pipelines_searches_and_cross_validation(estimat
     by_hand = clone(estimator).fit(scaled, y, bags)
     np.testing.assert_allclose(pipeline.predict(X), by_hand.predict(scaled), rtol=1e-6)
     step = pipeline.steps[-1][0]
-    search = GridSearchCV(pipeline, {f"{step}__rho": [0.0, 0.5, 1.0]}, cv=GroupKFold(3))
-    search.fit(X, y, bags=bags, groups=bags)
-    assert search.best_params_[f"{step}__rho"] < 1.0
+    if "rho" in estimator.get_params():
+        search = GridSearchCV(pipeline, {f"{step}__rho": [0.0, 0.5, 1.0]}, cv=GroupKFold(3))
+        search.fit(X, y, bags=bags, groups=bags)
+        assert search.best_params_[f"{step}__rho"] < 1.0
     given = {"bags": bags, "groups": bags}
     folds = cross_validate(pipeline, X, y, cv=GroupKFold(3), params=given)["test_score"]
     for (seen, new), score in zip(GroupKFold(3).split(X, y, bags), folds, strict=True):
@@ -133,7 +147,7 @@ def test_bags_are_routed_through_pipelines_searches_and_cross_validation(estimat
 def test_routed_scores_are_those_of_bags(estimator):
     """Without the bags the score would be that of rows against means, which is far lower."""
     X, y, bags = draw()
-    model = clone(estimator).set_params(rho=0.0).fit(X, y, bags)
+    model = at(estimator, 0.0).fit(X, y, bags)
     assert model.score(X, y, bags) > 0.95 > model.score(X, y)
 
 
@@ -163,7 +177,7 @@ MAPPED = dict(zip(B.tolist(), Y.tolist(), strict=True))
         (X[:, :0], Y, B, r"Found array with 0 feature\(s\)"),
         (TEXT, Y, B, r"X must be numeric; got text\. Encode text columns first"),
         (X, Y, np.zeros(90), "constant within a bag"),
-        (X, np.full(90, 0.5), np.zeros(90), "rho must be a number when there is one bag"),
+        (X, np.full(90, 0.5), np.zeros(90), "a number when there is one bag|two or more; got one"),
         (X, Y, np.column_stack([B, B]), "bags must be one-dimensional"),
         (X, Y, [None] * 90, "bags must be an id for every row"),
         (X, None, B, "y must be one-dimensional with one entry a row"),
@@ -192,7 +206,10 @@ def test_bad_tables_get_one_sentence_and_leave_the_model_unfitted(
         ({"rho": 1.1}, r"rho must be in \[0, 1\]; got rho=1.1\."),
         ({"rho": float("nan")}, r"rho must be in \[0, 1\]"),
         ({"rho": None}, r"rho must be in \[0, 1\]"),
-        ({"rho": "lo"}, r"rho must be in \[0, 1\], 'loo', 'gcv' or 'theory'; got rho='lo'\."),
+        (
+            {"rho": "lo"},
+            r"rho must be in \[0, 1\], 'loo', 'gcv', 'theory' or 'average'; got rho='lo'\.",
+        ),
         ({"ridge": -1.0}, "ridge must be at least 0 and finite; got ridge=-1.0"),
         ({"ridge": float("inf")}, "ridge must be at least 0 and finite; got ridge=inf"),
     ],
@@ -232,7 +249,7 @@ def test_a_new_fit_forgets_the_batches_before_it():
 
 @each
 def test_a_refused_fit_leaves_the_fitted_model_whole(estimator):
-    model = clone(estimator).set_params(rho=0.1).fit(X, Y, B)
+    model = at(estimator, 0.1).fit(X, Y, B)
     expected = model.predict(X)
     with pytest.raises(ValueError, match="y must be constant"):
         model.fit(X[:, :2], NOT_CONSTANT, B)

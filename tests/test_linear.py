@@ -6,12 +6,14 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import ttest_1samp
 from sklearn.linear_model import LinearRegression, Ridge
 
 from bagwise import AggregateLinearRegression, AggregateStatistics, Bags
 from bagwise.encoding import Encoder
 from bagwise.estimators.information import response_variance
-from bagwise.estimators.tuning import RHOS, leave_one_out
+from bagwise.estimators.linear import RIDGES
+from bagwise.estimators.tuning import RHOS, leave_one_out, log_evidence
 from bagwise.release import release
 from bagwise.spectrum import spectrum_of_rows, spectrum_of_statistics
 from bagwise.statistics import Rows, sum_clustered
@@ -401,6 +403,192 @@ def test_two_bags_tell_nothing_about_rho_and_the_largest_is_taken():
             model = AggregateLinearRegression(rho=rho)
             model.fit(X, np.repeat([1.0, 2.0], 20), np.repeat([0, 1], 20))
             assert model.rho_ == 1.0
+
+
+# A ridge from the bags
+
+
+@pytest.mark.parametrize("rho", ["loo", "gcv", "theory", 0.2])
+def test_the_ridge_of_least_score_is_taken(rho):
+    """Against a search by hand: one fit a ridge, and the score of each at its own rho."""
+    X, means, bags = draw(n_rows=60, n_features=12, n_bags=20, noise=6.0)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    model = fitted(X, means, bags, rho=rho, ridge="cv")
+    alone = [fitted(X, means, bags, rho=rho, ridge=share * X.shape[1]) for share in RIDGES]
+    scores = [np.interp(one.rho_, one.path_.rhos, one.path_.scores) for one in alone]
+    best = alone[int(np.argmin(scores))]
+    assert 0 < best.ridge < RIDGES[-1] * X.shape[1]
+    assert model.ridge_ == pytest.approx(best.ridge)
+    assert model.rho_ == best.rho_
+    np.testing.assert_allclose(model.coef_, best.coef_)
+
+
+def test_a_chosen_ridge_helps_where_wide_directions_tell_most(tmp_path):
+    """A rho alone draws all directions in alike. Paired t-test of 12 draws, alpha = .001."""
+    gains = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(800, 30)) / np.arange(1, 31)
+        y = X @ rng.normal(size=30) + rng.normal(size=800)
+        bags = Bags.random(800, 20, random_state=seed)
+        both = [fitted(X, bags.mean(y), bags, ridge=ridge) for ridge in ("cv", 0.0)]
+        gains.append(np.subtract(*[model.score(X, y) for model in both]))
+    assert ttest_1samp(gains, 0, alternative="greater").pvalue < 0.001
+    both[0].save(tmp_path / "m")
+    assert AggregateLinearRegression.load(tmp_path / "m").ridge_ == both[0].ridge_ > 0
+
+
+def test_one_bag_at_a_given_rho_has_no_score_and_takes_no_ridge():
+    model = AggregateLinearRegression(rho=0.5, ridge="cv")
+    assert model.fit(draw()[0], np.ones(40), np.zeros(40)).ridge_ == 0
+
+
+def test_statistics_choose_a_ridge_too():
+    X, means, bags = draw(n_rows=60, n_features=12, n_bags=20, noise=6.0)
+    statistics = AggregateStatistics.from_rows(X, bags.expand(means), bags)
+    model = AggregateLinearRegression(rho="gcv", ridge="cv")
+    expected = fitted(X, means, bags, rho="gcv", ridge="cv")
+    found = model.fit_statistics(statistics)
+    assert found.ridge_ == pytest.approx(expected.ridge_)
+    np.testing.assert_allclose(found.coef_, expected.coef_, rtol=1e-6)
+
+
+def test_another_word_for_the_ridge_is_told():
+    with pytest.raises(ValueError, match="ridge must be at least 0 or 'cv'; got ridge='auto'"):
+        fitted(*draw(), ridge="auto")
+
+
+# An average over all rhos
+
+
+def evidence(X, means, bags, rho, ridge, fit_intercept):
+    """By brute force: bag means are normal with θ integrated out; then the intercept and σ²."""
+    root = np.sqrt(bags.sizes)
+    Z = root[:, None] * bags.mean(X)
+    within = X - bags.expand(bags.mean(X))
+    spread = np.eye(len(root)) + Z @ np.linalg.solve(
+        rho * within.T @ within + ridge * np.eye(X.shape[1]), Z.T
+    )
+    keep = np.eye(len(root))
+    if fit_intercept:
+        keep = np.linalg.svd(root[:, None])[0][:, 1:]
+    spread, z = keep.T @ spread @ keep, keep.T @ (root * means)
+    square = z @ np.linalg.solve(spread, z)
+    return -np.linalg.slogdet(spread)[1] / 2 - len(z) / 2 * np.log(square)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("wide", [False, True], ids=["more bags", "more features"])
+def test_evidence_is_that_of_normal_bag_means(fit_intercept, wide):
+    X, means, bags = draw(n_rows=60, n_features=20 if wide else 5, n_bags=12, noise=3.0)
+    statistics = AggregateStatistics.from_rows(X, bags.expand(means), bags)
+    rhos, ridges = np.array([1e-3, 0.1, 1.0]), (0.0, 0.5, 30.0)
+    found, expected = [], []
+    for ridge in ridges:
+        spectrum = spectrum_of_statistics(statistics, fit_intercept, ridge)
+        found.append(log_evidence(spectrum, statistics, fit_intercept, rhos))
+        expected.append([evidence(X, means, bags, r, ridge, fit_intercept) for r in rhos])
+    found, expected = np.array(found), np.array(expected)
+    # Models of one ridge are compared where there is none, and all others with each other.
+    np.testing.assert_allclose(found[0] - found[0, 0], expected[0] - expected[0, 0], rtol=1e-6)
+    found, expected = found[1:], expected[1:]
+    np.testing.assert_allclose(found - found[0, 0], expected - expected[0, 0], rtol=1e-6)
+
+
+def test_directions_that_do_not_vary_within_bags_have_a_flat_prior():
+    """Doubled and constant columns too: they change no comparison of models."""
+    X, means, bags = draw(n_rows=60, n_features=3, n_bags=20, noise=3.0)
+    of_bag = bags.expand(np.random.default_rng(1).normal(size=20))
+    for more in (X[:, :1], np.ones((60, 1)), of_bag[:, None]):
+        wide = np.hstack([X, more])
+        statistics = AggregateStatistics.from_rows(wide, bags.expand(means), bags)
+        spectrum = spectrum_of_statistics(statistics, True, 0.0)
+        assert np.isfinite(log_evidence(spectrum, statistics, True, RHOS[1:])).all()
+        assert np.isfinite(fitted(wide, means, bags, rho="average").coef_).all()
+    # ...and where each row is a bag, all rhos are one model.
+    rows = fitted(X, X[:, 0], Bags(np.arange(60)), rho="average")
+    np.testing.assert_allclose(rows.coef_, [1, 0, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("ridge", [0.0, "cv"])
+def test_an_average_weighs_models_by_their_evidence(ridge):
+    """By hand, from the path of each ridge."""
+    X, means, bags = draw(n_rows=60, n_features=12, n_bags=20, noise=6.0)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    model = fitted(X, means, bags, rho="average", ridge=ridge)
+    tried = [0.0] if ridge == 0.0 else [s * X.shape[1] for s in RIDGES if s]
+    paths = [fitted(X, means, bags, rho="loo", ridge=each).path_ for each in tried]
+    told = np.array(
+        [
+            [
+                evidence(X, means, bags, rho or 1e-200, each, True) if rho or each else -np.inf
+                for rho in RHOS
+            ]
+            for each in tried
+        ]
+    )
+    weights = np.exp(told - told.max())
+    weights /= weights.sum()
+    expected = sum(w @ path.coefficients for w, path in zip(weights, paths, strict=True))
+    np.testing.assert_allclose(model.coef_, expected, rtol=1e-6)
+    assert model.rho_ == pytest.approx(weights.sum(axis=0) @ RHOS)
+    assert model.rho_source_ == "average"
+    # Averaged intercepts put the mean of the rows on the mean response.
+    np.testing.assert_allclose(model.predict(X).mean(), bags.sizes @ means / 60)
+
+
+def test_an_average_of_few_bags_errs_less_than_by_their_errors():
+    """Paired t-tests of 80 draws against the least left-out error, alpha = .001 each."""
+    gains = []
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(600, 15))
+        y = X @ rng.normal(size=15) / 2 + 3 * rng.normal(size=600)
+        bags = Bags.random(600, 60, random_state=seed)
+        both = [fitted(X, bags.mean(y), bags, rho=rho, ridge="cv") for rho in ("average", "loo")]
+        gains.append(np.subtract(*[model.score(X, y) for model in both]))
+    assert ttest_1samp(gains, 0, alternative="greater").pvalue < 0.001
+
+
+def test_an_average_errs_less_than_the_best_where_noise_is_large():
+    """Paired t-test of 80 draws, alpha = .001."""
+    gains = []
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(600, 15))
+        y = X @ rng.normal(size=15) / 7 + 3 * rng.normal(size=600)
+        bags = Bags.random(600, 4, random_state=seed)
+        both = [fitted(X, bags.mean(y), bags, rho=rho, ridge="cv") for rho in ("average", "loo")]
+        gains.append(np.subtract(*[model.score(X, y) for model in both]))
+    assert ttest_1samp(gains, 0, alternative="greater").pvalue < 0.001
+
+
+def test_an_average_of_much_evidence_is_the_best_model(tmp_path):
+    X, means, bags = draw(n_rows=3000, n_bags=600, noise=0.1)
+    model = fitted(X, means, bags, rho="average", ridge="cv")
+    np.testing.assert_allclose(model.coef_, fitted(X, means, bags, rho="loo").coef_, atol=0.01)
+    model.save(tmp_path / "m")
+    loaded = AggregateLinearRegression.load(tmp_path / "m")
+    np.testing.assert_array_equal(loaded.predict(X), model.predict(X))
+    assert loaded.rho_ == model.rho_
+
+
+def test_an_average_over_exact_fits_and_over_nothing():
+    X, means, bags = draw(n_rows=300, n_bags=60, noise=0.0)
+    exact = fitted(X, means, bags, rho="average")
+    np.testing.assert_allclose(exact.coef_, fitted(X, means, bags, rho=0.0).coef_, atol=1e-3)
+    two = AggregateLinearRegression("average", ridge="cv")
+    two.fit(X[:40], np.repeat([1.0, 2.0], 20), np.repeat([0, 1], 20))
+    assert np.isfinite(two.coef_).all()
+
+
+def test_statistics_are_averaged_as_their_rows():
+    X, means, bags = draw(n_rows=60, n_features=12, n_bags=20, noise=6.0)
+    statistics = AggregateStatistics.from_rows(X, bags.expand(means), bags)
+    for ridge in (0.0, "cv"):
+        model = AggregateLinearRegression("average", ridge=ridge).fit_statistics(statistics)
+        rows = fitted(X, means, bags, rho="average", ridge=ridge)
+        np.testing.assert_allclose(model.coef_, rows.coef_, rtol=1e-6)
 
 
 # What a noisy bag is worth

@@ -23,7 +23,11 @@ from bagwise.boosting.links import mean_of
 from bagwise.boosting.objective import Objective
 from bagwise.engines.bag_table import BagTable
 from bagwise.estimators.calibration import check_calibrate, fit_calibration
-from bagwise.estimators.categories import Categories
+from bagwise.estimators.categories import (
+    Categories,
+    check_categorical_features,
+    refuse_named_categories,
+)
 from bagwise.estimators.contract import whole_or_not
 from bagwise.estimators.glm_problem import Problem
 from bagwise.estimators.information import bag_weights, read_noise, released_noise
@@ -85,6 +89,7 @@ class Boosting(BaseEstimator):
         from bagwise.boosting.training import GroupRows
 
         self._check_parameters()
+        refuse_named_categories(self.categorical_features)
         with whole_or_not(self):
             encoder = Categories(release.encoder(features).columns)
             self.encoder_ = encoder
@@ -110,6 +115,9 @@ class Boosting(BaseEstimator):
         need("lightgbm", "boosting")
         from bagwise.boosting.training import Settings, bin_rows, grow
 
+        if self._loss == "log":
+            # Noise leads past the ends, where the log loss has no minimum.
+            means = np.clip(means, 0, 1)
         loss = self._loss if means.shape[1] == 1 else "cross"
         weights = np.ones(bags.n_bags)
         if noise is not None:
@@ -231,14 +239,6 @@ class Boosting(BaseEstimator):
     def _progress(self, rho: float) -> Progress:
         return bar(f"Boosting, rho = {rho:g}") if self.progress else silent
 
-    def _variance(self, means: FloatArray, sizes: Any, noise: FloatArray) -> float:
-        """σ² of rows about what features say of them."""
-        raise NotImplementedError
-
-    def _released_means(self, release: Release | BagTable) -> FloatArray:
-        """Means of a Release or a table, when this model is for them."""
-        return release.means
-
     # Predicting
 
     def _means(self, X: Any) -> FloatArray:
@@ -300,10 +300,7 @@ class Boosting(BaseEstimator):
         _check.number("colsample_bytree", part, low=0, high=1, above=True, remedy="1 is all")
         share = self.validation_share
         _check.number("validation_share", share, low=0, high=1, above=True, remedy="0.15, say")
-        if isinstance(self.categorical_features, str) and self.categorical_features != "auto":
-            got = f"categorical_features={self.categorical_features!r}"
-            rule = "'auto', None, or names or places of columns"
-            _check.refuse("categorical_features", rule, got, "Put one name in a list")
+        check_categorical_features(self.categorical_features)
 
 
 def _plain(X: Any) -> Any:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
-import numpy as np
-from sklearn.base import RegressorMixin
-
-from bagwise.engines.bag_table import BagTable
-from bagwise.estimators.boosted import Boosting, FloatArray
-from bagwise.estimators.categories import TakesCategories
-from bagwise.estimators.classes import Classifies, released_shares
-from bagwise.estimators.contract import source_of, whole_or_not
-from bagwise.estimators.information import response_variance
-from bagwise.released import Release
+from bagwise.estimators.boosted import Boosting
+from bagwise.estimators.tabular import TabularClassifier, TabularRegressor
 
 
-class AggregateBoostingRegressor(TakesCategories, RegressorMixin, Boosting):
+class AggregateBoostingRegressor(TabularRegressor, Boosting):
     """Gradient boosting for responses that are known as means over bags, on LightGBM.
 
     Parameters
@@ -81,39 +73,9 @@ class AggregateBoostingRegressor(TakesCategories, RegressorMixin, Boosting):
     True
     """
 
-    def fit(self, X: Any, y: Any = None, bags: Any = None, noise_scale: Any = None) -> Self:
-        """Fit from rows and the means of their bags, from a Release, or from a table in files.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or data frame of shape (n_rows, n_features)
-            May have missing values and, in a frame, text. Or a Release or its path, without y and
-            bags; or the path of a table, with the names of its columns for both.
-        y : one mean a row, or a mapping or Series from bag id to mean
-        bags : one id a row, or Bags; None makes every row its own bag
-        noise_scale : None, number, one a row, or a mapping or Series from bag id
-            Scale of the Laplace noise on each mean: noisy bags weigh less. A Release has its own.
-        """
-        self._check_parameters()
-        source = source_of(X, y, bags, noise_scale)
-        if source is not None:
-            return self.fit_release(source)
-        with whole_or_not(self):
-            X, means, groups = self._validate(X, y, bags, reset=True)
-            self._fit(X, means[:, None], groups, noise_scale)
-        return self
-
-    def predict(self, X: Any) -> FloatArray:
-        """Predicted response of each row, shape (n_rows,)."""
-        found: FloatArray = self._means(X)[:, 0]
-        return found
-
-    def _variance(self, means: FloatArray, sizes: Any, noise: FloatArray) -> float:
-        return response_variance(means[:, 0], sizes, noise)
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class AggregateBoostingClassifier(TakesCategories, Classifies, Boosting):
+class AggregateBoostingClassifier(TabularClassifier, Boosting):
     """Gradient boosting for classes of which only shares in bags are known, on LightGBM.
 
     Predicted probabilities are averaged over bags, never scores.
@@ -137,8 +99,8 @@ class AggregateBoostingClassifier(TakesCategories, Classifies, Boosting):
     -----
     Guarantees: bags of one row give the trees of LightGBM's own objectives for two classes and for
     several.
-    Limits: the bag-level loss is not convex in the scores; where its curvature is negative, what
-    the link adds to it is left out.
+    Limits: noisy shares are clipped to [0, 1]. The bag-level loss is not convex in the scores;
+    where its curvature is negative, what the link adds to it is left out.
 
     Examples
     --------
@@ -155,36 +117,3 @@ class AggregateBoostingClassifier(TakesCategories, Classifies, Boosting):
     calibrate: str | None = None
 
     _loss: ClassVar[str] = "log"
-
-    def fit(self, X: Any, y: Any = None, bags: Any = None, noise_scale: Any = None) -> Self:
-        """Fit from rows and the shares of classes in their bags, or from labels of rows.
-
-        Parameters
-        ----------
-        X : array, sparse matrix or data frame of shape (n_rows, n_features)
-            As in `AggregateBoostingRegressor`. Noisy shares of a Release are clipped to [0, 1].
-        y : sequence
-            With bags, the share of class 1 in the bag of each row, or a mapping or Series from bag
-            id to share; of shape (n_rows, K), the share of each of K classes, named by the columns
-            of a data frame. Without bags, one label a row.
-        bags : one id a row, or Bags; None makes every row its own bag
-        noise_scale : None, number, one a row, or a mapping or Series from bag id
-            Scale of the Laplace noise on each share: noisy bags weigh less. A Release has its own.
-        """
-        self._check_parameters()
-        source = source_of(X, y, bags, noise_scale)
-        if source is not None:
-            return self.fit_release(source)
-        with whole_or_not(self):
-            X, shares, groups = self._validate_classes(X, y, bags, noise_scale is not None)
-            self._fit(X, np.clip(shares, 0, 1), groups, noise_scale)
-        return self
-
-    def _variance(self, means: FloatArray, sizes: Any, noise: FloatArray) -> float:
-        share = sizes @ means / sizes.sum()
-        # σ² = p(1 − p) of a share, at most ¼.
-        return float(max((share * (1 - share)).mean(), 1e-3))
-
-    def _released_means(self, release: Release | BagTable) -> FloatArray:
-        self.classes_ = np.array([0, 1])
-        return released_shares(release)

@@ -104,8 +104,13 @@ def table_of(X: Any) -> pa.Table:
     if isinstance(X, np.ndarray):
         return pa.table({f"x{i}": pa.array(x, from_pandas=True) for i, x in enumerate(X.T)})
     names = list(getattr(X, "column_names", None) or X.columns)
+    try:
+        table = pa.table(X)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        got = str(error.args[-1])
+        _check.refuse("X", "a table whose columns hold one kind of value", got, "Convert it")
     # Of pandas, an index would come as one more column.
-    return pa.table(X).select(range(len(names))).rename_columns([str(name) for name in names])
+    return table.select(range(len(names))).rename_columns([str(name) for name in names])
 
 
 def is_category(kind: pa.DataType) -> bool:
@@ -115,9 +120,33 @@ def is_category(kind: pa.DataType) -> bool:
 
 def _text(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Levels as text, whatever they are."""
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    return values.cast(pa.large_string())
+    text = pa.large_string()
+    packed = pa.types.is_dictionary(values.type)
+    kind = values.type.value_type if packed else values.type
+    if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        rule = "of levels that are text, numbers or dates"
+        _check.refuse("categories", rule, f"levels of {kind}", "Make them text")
+    if not packed:
+        return values.cast(text)
+    # Levels first: Arrow takes no places of polars' own kind of text.
+    parts = [part.dictionary.cast(text).take(part.indices) for part in values.chunks]
+    return pa.chunked_array(parts, text)
+
+
+def check_categorical_features(wanted: Any) -> None:
+    """Refuse one name where a list of them is meant."""
+    if isinstance(wanted, str) and wanted != "auto":
+        got = f"categorical_features={wanted!r}"
+        rule = "'auto', None, or names or places of columns"
+        _check.refuse("categorical_features", rule, got, "Put one name in a list")
+
+
+def refuse_named_categories(wanted: Any) -> None:
+    """Of a Release or a table in files, text is what is a category."""
+    if wanted is None or not isinstance(wanted, str):
+        got = f"categorical_features={wanted!r}"
+        remedy = "Fit on release.training_set(), or write such columns as text"
+        _check.refuse("categorical_features", "'auto' for a Release or a table", got, remedy)
 
 
 class TakesCategories(TakesBags):
@@ -128,7 +157,8 @@ class TakesCategories(TakesBags):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.input_tags.allow_nan = tags.input_tags.sparse = tags.input_tags.categorical = True
+        tags.input_tags.allow_nan = tags.input_tags.categorical = True
+        tags.input_tags.sparse = bool(self._accept_sparse)
         return tags
 
     def _validate_features(self, X: Any, reset: bool, y: Any = "no_validation") -> Any:

@@ -118,20 +118,7 @@ class Generalised(TakesBags, BaseEstimator):
             got = f"{name}='cv' with n_bags=1 (n_samples=1 where bags is None)"
             _check.refuse(name, "a number when there is one bag", got, f"Pass {name}=1.0, say")
         single = bags.n_bags == bags.n_rows
-        problem = Problem(
-            X=X.astype(np.float64, copy=False),
-            means=means,
-            bags=bags,
-            link="softmax" if means.shape[1] > 1 else self._link,
-            likelihood=self._likelihood(means, single and noise is None),
-            kind="instance" if single else self.kind,
-            fit_intercept=bool(self.fit_intercept),
-            weights=np.ones(bags.n_bags),
-            noise=noise,
-        )
-        if noise is not None:
-            weights = bag_weights(bags.sizes, noise, self._variance(problem))
-            problem = problem.weighted(weights)
+        problem = self.problem(X, means, bags, noise)
         # Rows by themselves have the same loss at every rho, and at 1 it is known to be convex.
         rho: float | str = 1.0 if single and self.rho == "cv" else self.rho
         if isinstance(rho, str) or isinstance(self.ridge, str):
@@ -147,6 +134,24 @@ class Generalised(TakesBags, BaseEstimator):
         found = problem.solve(self.rho_, penalty, self.max_iter, self.tol)
         self.n_iter_, self.objective_ = found.n_iter, found.objective
         self._take(self._finished(problem, found, penalty))
+
+    def problem(self, X: Any, means: FloatArray, bags: Bags, noise: FloatArray | None) -> Problem:
+        """What is minimised over rows X with means of shape (n_bags, K)."""
+        single = bags.n_bags == bags.n_rows
+        problem = Problem(
+            X=X.astype(np.float64, copy=False),
+            means=means,
+            bags=bags,
+            link="softmax" if means.shape[1] > 1 else self._link,
+            likelihood=self._likelihood(means, single and noise is None),
+            kind="instance" if single else self.kind,
+            fit_intercept=bool(self.fit_intercept),
+            weights=np.ones(bags.n_bags),
+            noise=noise,
+        )
+        if noise is None:
+            return problem
+        return problem.weighted(bag_weights(bags.sizes, noise, self._variance(problem)))
 
     def _likelihood(self, means: FloatArray, plain: bool) -> str:
         """Of the bag-level part."""

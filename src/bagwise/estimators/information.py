@@ -80,6 +80,12 @@ def response_variance(means: FloatArray, sizes: Any, noise: FloatArray) -> float
     return float(brentq(excess, least, largest))
 
 
+def share_variance(shares: FloatArray, sizes: Any) -> float:
+    """σ² = p(1 − p) of a row of class or not, at the overall shares; at most ¼."""
+    overall = sizes @ shares / sizes.sum()
+    return float(max((overall * (1 - overall)).mean(), 1e-3))
+
+
 def bag_weights(sizes: Any, noise: FloatArray | None, variance: float) -> FloatArray:
     """w_a of each bag, in units in which rows weigh 1 on average: Σ k_a w_a = n.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -25,6 +25,7 @@ from bagwise.estimators.tuning import (
     RhoPath,
     generalised_cross_validation,
     leave_one_out,
+    log_evidence,
     theoretical_rho,
 )
 from bagwise.losses import check_rho
@@ -33,7 +34,10 @@ from bagwise.row_groups import Sums
 from bagwise.spectrum import Spectrum, spectrum_of_rows, spectrum_of_statistics
 from bagwise.statistics import AggregateStatistics, FloatArray, Rows
 
-CHOICES = ("loo", "gcv", "theory")
+CHOICES = ("loo", "gcv", "theory", "average")
+#: ridges that "cv" tries, over the total variance of the features: noise over signal, were the
+#: signal spread over all of them
+RIDGES = (0.0, 0.01, 0.1, 1.0, 10.0, 100.0)
 
 
 class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
@@ -45,26 +49,32 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
 
     Parameters
     ----------
-    rho : float in [0, 1], "loo", "gcv" or "theory"
+    rho : float in [0, 1], "loo", "gcv", "theory" or "average"
         0 is the bag-level loss (no bias, more variance), 1 the instance-level loss. "loo" chooses
         by exact leave-one-bag-out error, "gcv" by generalised cross-validation, "theory" by the
-        least risk at the signal and noise that `estimate_snr` finds; none sees a row's response.
+        least risk at the signal and noise that `estimate_snr` finds; "average" chooses none and
+        averages the models of all, each as likely as the bag means make it (`log_evidence`). None
+        sees a row's response.
     fit_intercept : bool
         Whether to fit b.
-    ridge : float
-        Penalty on ‖θ‖², at least 0, in the units of scikit-learn's ``Ridge(alpha)``.
+    ridge : float or "cv"
+        Penalty on ‖θ‖², at least 0, in the units of scikit-learn's ``Ridge(alpha)``. "cv" tries
+        six of them, 0 included, and takes the one of the least score, together with rho (or
+        averages over both). It counts on features of one scale: put a ``StandardScaler`` before.
 
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
     intercept_ : float
     rho_ : float
-        The rho in use.
-    rho_source_ : {"given", "loo", "gcv", "theory"}
+        The rho in use; of "average" the mean.
+    rho_source_ : {"given", "loo", "gcv", "theory", "average"}
         Where `rho_` comes from. Statistics alone cannot leave a bag out, so after `fit_statistics`
         and `partial_fit` "loo" is answered by "gcv", and this says so.
+    ridge_ : float
+        The ridge in use; of "average" that of the least score, and so is the path.
     path_ : RhoPath
-        Coefficients and scores at 101 rhos, with a ``plot()``.
+        Coefficients and scores at 101 rhos, at that ridge, with a ``plot()``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     bag_weights_ : ndarray of shape (n_bags,) or None
@@ -97,7 +107,10 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
     _accept_sparse = "csr"
 
     def __init__(
-        self, rho: float | str = "loo", fit_intercept: bool = True, ridge: float = 0.0
+        self,
+        rho: float | str = "loo",
+        fit_intercept: bool = True,
+        ridge: float | str = 0.0,
     ) -> None:
         self.rho = rho
         self.fit_intercept = fit_intercept
@@ -131,14 +144,19 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
 
     def _fit_rows(self, rows: Rows) -> Self:
         """Fit to rows in memory."""
-        self._refuse_one_bag(rows.statistics)
-        spectrum = spectrum_of_statistics(rows.statistics, self.fit_intercept, self.ridge)
-        if not spectrum.trusted:
-            spectrum = spectrum_of_rows(rows, self.fit_intercept, self.ridge)
+        statistics = rows.statistics
+        self._refuse_one_bag(statistics)
+
+        def spectrum_at(ridge: float) -> Spectrum:
+            found = spectrum_of_statistics(statistics, self.fit_intercept, ridge)
+            return found if found.trusted else spectrum_of_rows(rows, self.fit_intercept, ridge)
+
+        def scores_of(spectrum: Spectrum) -> FloatArray:
+            return leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
+
         if self.rho == "gcv":
-            return self._finish_by_gcv(rows.statistics, spectrum)
-        scores = leave_one_out(spectrum, rows, self.fit_intercept, RHOS)
-        return self._finish(rows.statistics, spectrum, "loo", scores)
+            return self._finish(statistics, spectrum_at, "gcv")
+        return self._finish(statistics, spectrum_at, "loo", scores_of)
 
     def fit_release(
         self,
@@ -193,8 +211,11 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         self.__dict__.pop("feature_names_in_", None)
         if statistics.feature_names is not None:
             self.feature_names_in_ = np.array(statistics.feature_names, dtype=object)
-        spectrum = spectrum_of_statistics(statistics, self.fit_intercept, self.ridge)
-        return self._finish_by_gcv(statistics, spectrum)
+
+        def spectrum_at(ridge: float) -> Spectrum:
+            return spectrum_of_statistics(statistics, self.fit_intercept, ridge)
+
+        return self._finish(statistics, spectrum_at, "gcv")
 
     def partial_fit(self, X: Any, y: Any, bags: Any = None) -> Self:
         """Add a batch of *whole* bags to those seen and fit again, in constant memory.
@@ -241,45 +262,83 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         if isinstance(self.rho, str):
             if self.rho not in CHOICES:
                 got = f"rho={self.rho!r}"
-                _check.refuse(
-                    "rho", "in [0, 1], 'loo', 'gcv' or 'theory'", got, "Check the spelling"
-                )
+                rule = "in [0, 1], 'loo', 'gcv', 'theory' or 'average'"
+                _check.refuse("rho", rule, got, "Check the spelling")
         else:
             check_rho(self.rho)
         if not isinstance(self.fit_intercept, bool | np.bool_):
             got = f"fit_intercept={self.fit_intercept!r}"
             _check.refuse("fit_intercept", "True or False", got, "True is usual")
-        _check.number("ridge", self.ridge, low=0, high=np.finfo(float).max, remedy="0 is none")
+        if isinstance(self.ridge, str):
+            if self.ridge != "cv":
+                got = f"ridge={self.ridge!r}"
+                _check.refuse("ridge", "at least 0 or 'cv'", got, "Check the spelling")
+        else:
+            _check.number("ridge", self.ridge, low=0, high=np.finfo(float).max, remedy="0 is none")
 
     def _refuse_one_bag(self, statistics: AggregateStatistics) -> None:
         if isinstance(self.rho, str) and statistics.n_bags < 2:
             got = f"rho={self.rho!r} with n_bags=1 (n_samples=1 where bags is None)"
             _check.refuse("rho", "a number when there is one bag", got, "Pass rho=1.0, say")
 
-    def _finish_by_gcv(self, statistics: AggregateStatistics, spectrum: Spectrum) -> Self:
-        scores = generalised_cross_validation(spectrum, statistics, self.fit_intercept, RHOS)
-        return self._finish(statistics, spectrum, "gcv", scores)
-
     def _finish(
-        self, statistics: AggregateStatistics, spectrum: Spectrum, method: str, scores: FloatArray
+        self,
+        statistics: AggregateStatistics,
+        spectrum_at: Callable[[float], Spectrum],
+        method: str,
+        scores_of: Callable[[Spectrum], FloatArray] | None = None,
     ) -> Self:
-        """Fitted attributes from the decomposition and the scores of its path."""
+        """Fitted attributes from the decomposition at the best ridge and the scores of its path."""
         self.__dict__.pop("statistics_", None)
         self.bag_weights_ = None
+        known: float | None = None if isinstance(self.rho, str) else float(self.rho)
+        if self.rho == "theory":
+            known = theoretical_rho(statistics)
+        least = np.inf
+        every: list[tuple[FloatArray, FloatArray]] = []
+        for number, ridge in enumerate(self._ridges(statistics)):
+            candidate = spectrum_at(ridge)
+            if scores_of is None:
+                tried = generalised_cross_validation(
+                    candidate, statistics, self.fit_intercept, RHOS
+                )
+            else:
+                tried = scores_of(candidate)
+            if self.rho == "average":
+                told = log_evidence(candidate, statistics, self.fit_intercept, RHOS)
+                every.append((told, candidate.coef(RHOS)))
+            reached = _least(tried, known)
+            # The first is kept where nothing can be told.
+            if number == 0 or reached < least:
+                spectrum, scores, least, self.ridge_ = candidate, tried, reached, ridge
         coefficients = spectrum.coef(RHOS)
         path = RhoPath(
             RHOS, coefficients, self._intercept(statistics, coefficients), scores, method, np.nan
         )
-        if not isinstance(self.rho, str):
-            self.rho_, self.rho_source_ = float(self.rho), "given"
-        elif self.rho == "theory":
-            self.rho_, self.rho_source_ = theoretical_rho(statistics), "theory"
+        chosen = self.rho if self.rho in ("theory", "average") else method
+        self.rho_source_ = str(chosen) if isinstance(self.rho, str) else "given"
+        self.rho_ = path.best_rho if known is None else known
+        if self.rho == "average":
+            shares = _shares([told for told, _ in every])
+            self.coef_ = sum(
+                share @ of_ridge for share, (_, of_ridge) in zip(shares, every, strict=True)
+            )
+            self.rho_ = float(sum(share @ RHOS for share in shares))
         else:
-            self.rho_, self.rho_source_ = path.best_rho, method
+            self.coef_ = spectrum.coef(np.array([self.rho_]))[0]
         self.path_ = replace(path, rho=self.rho_)
-        self.coef_ = spectrum.coef(np.array([self.rho_]))[0]
         self.intercept_ = float(self._intercept(statistics, self.coef_))
         return self
+
+    def _ridges(self, statistics: AggregateStatistics) -> list[float]:
+        """The ridge that is given, or those to try, over the total variance of the features.
+
+        An average leaves 0 out, for its evidence cannot be held against that of others.
+        """
+        if not isinstance(self.ridge, str):
+            return [float(self.ridge)]
+        unit = float(np.trace(statistics.between + statistics.within)) / statistics.n_rows
+        return [share * (unit or 1.0) for share in RIDGES if share or self.rho != "average"]
 
     def _intercept(self, statistics: AggregateStatistics, coef: FloatArray) -> Any:
         """ȳ − x̄ᵀθ for one coefficient vector or one a row."""
@@ -291,3 +350,19 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _least(scores: FloatArray, rho: float | None) -> float:
+    """The score at a known rho, or the least of the path; infinite where nothing is told."""
+    if np.isnan(scores).all():
+        return np.inf
+    return float(np.nanmin(scores) if rho is None else np.interp(rho, RHOS, scores))
+
+
+def _shares(evidence: list[FloatArray]) -> FloatArray:
+    """Share of each model in an average, of ridges in rows and rhos in columns."""
+    table = np.array(evidence)
+    best = table.max()
+    # Where each row is its own bag, and there is no ridge, all rhos are one model.
+    found = np.exp(table - best) if np.isfinite(best) else np.ones_like(table)
+    return np.asarray(found / found.sum())

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from bagwise.estimators.auto import AggregateClassifier, AggregateRegressor
 from bagwise.estimators.boosting import AggregateBoostingClassifier, AggregateBoostingRegressor
 from bagwise.estimators.glm import AggregateLogisticRegression, AggregatePoissonRegressor
 from bagwise.estimators.linear import AggregateLinearRegression
@@ -23,6 +24,8 @@ MODELS: dict[str, Any] = {
     "mlp-classifier": AggregateMLPClassifier,
     "boosting": AggregateBoostingRegressor,
     "boosting-classifier": AggregateBoostingClassifier,
+    "auto": AggregateRegressor,
+    "auto-classifier": AggregateClassifier,
 }
 
 

@@ -37,8 +37,8 @@ def said_of(model: Any, kind: str, **more: Any) -> dict[str, Any]:
         "format": FORMAT,
         "kind": kind,
         "parameters": model.get_params(deep=False),
-        "rho": model.rho_,
-        "rho_source": model.rho_source_,
+        "rho": getattr(model, "rho_", None),
+        "rho_source": getattr(model, "rho_source_", None),
         "classes": None if classes is None else classes.tolist(),
         "feature_names": None if names is None else list(names),
         "encoder": None if encoder is None else encoder.to_dict(),
@@ -53,7 +53,8 @@ def to_json(said: dict[str, Any]) -> str:
 
 def save_linear(model: Any, path: Path) -> None:
     """Write a fitted linear model to a new folder, whole or not at all."""
-    said = said_of(model, "linear", intercept=model.intercept_, method=model.path_.method)
+    more = {"intercept": model.intercept_, "ridge": model.ridge_, "method": model.path_.method}
+    said = said_of(model, "linear", **more)
     arrays = {name: getattr(model.path_, name) for name in PATH}
     _write_arrays(path, said, coef=model.coef_, **arrays)
 
@@ -223,6 +224,7 @@ def _fill(model: Any, said: dict[str, Any], arrays: dict[str, Any]) -> Any:
     model.set_params(**said["parameters"])
     model.coef_, model.intercept_ = arrays["coef"], float(said["intercept"])
     model.rho_, model.rho_source_ = float(said["rho"]), str(said["rho_source"])
+    model.ridge_ = float(said["ridge"])
     path = {name: arrays[name] for name in PATH}
     model.path_ = RhoPath(**path, method=str(said["method"]), rho=model.rho_)
     _fill_names(model, said, d)

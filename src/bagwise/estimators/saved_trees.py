@@ -86,10 +86,16 @@ def _fill(model: Any, said: dict[str, Any], trees: str) -> Any:
     shape = found.num_feature(), found.num_model_per_iteration(), found.current_iteration()
     if shape != (d, K, said["n_estimators"]):
         raise ValueError("other trees than stated")
-    model.n_estimators_, model.n_features_in_ = int(said["n_estimators"]), d
+    model.n_estimators_ = int(said["n_estimators"])
     model.rho_, model.rho_source_ = float(said["rho"]), str(said["rho_source"])
     model.held_out_losses_ = {float(k): float(v) for k, v in said["held_out_losses"]}
-    names = said["feature_names"]
+    fill_columns(model, said, d)
+    return model
+
+
+def fill_columns(model: Any, said: dict[str, Any], d: int) -> None:
+    """Names of d columns, and which of them are categories."""
+    model.n_features_in_, names = d, said["feature_names"]
     if names is not None:
         model.feature_names_in_ = np.array([str(n) for n in names], dtype=object)
         if len(names) != d:
@@ -98,7 +104,6 @@ def _fill(model: Any, said: dict[str, Any], trees: str) -> Any:
         model.encoder_ = Categories.from_dict(said["encoder"])
         if len(model.encoder_.names) != d or names not in (None, list(model.encoder_.names)):
             raise ValueError("names that do not fit the encoder")
-    return model
 
 
 def check_trees(text: str, n_features: int) -> None:

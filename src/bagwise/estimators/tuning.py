@@ -28,6 +28,8 @@ RHO_GRID = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 # 1 − h_a below which it is rounding: the bag determines a direction alone.
 ALONE = 1e-11
 UNTOLD = 1e-12
+# 1 − λ above which a direction varies within bags, and what is left of the responses at the least.
+VARIES, LEAST_LEFT = 1e-12, 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,6 +156,42 @@ def generalised_cross_validation(
         misfit = np.square(spectrum.loads[:, None] * slack).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(np.where(loss > UNTOLD, m * misfit / loss**2, np.nan))
+
+
+def log_evidence(
+    spectrum: Spectrum, statistics: AggregateStatistics, fit_intercept: bool, rhos: FloatArray
+) -> FloatArray:
+    r"""Log of how likely each rho makes the bag means, but for a constant that all ridges share.
+
+    With θ ~ N(0, σ² P⁻¹), P = ρW + ridge I, and noise of variance σ²/k_a in the mean of bag a, the
+    model's θ(ρ) is the posterior mean. Integrated over θ, over a flat prior of the intercept (one
+    of the m bags) and over 1/σ² dσ², with M = A + P,
+
+        ½ log |P| − ½ log |M| − ½ (m − 1) log (Σ_a k_a ȳ_a² − cᵀM⁻¹c)
+
+    The determinants are what a model pays for being able to fit much; errors of held-out bags do
+    not know of it, and with few bags they hardly tell models apart. Only the statistics enter.
+    """
+    share, rest = spectrum.share[:, None], 1 - spectrum.share[:, None]
+    scaled = share + rhos * rest
+    with np.errstate(divide="ignore"):
+        if spectrum.ridge == 0:
+            # A direction that does not vary within bags has a flat prior at every rho.
+            varies = rest[:, 0] > VARIES
+            paid = np.log(rhos * rest[varies]).sum(axis=0) - np.log(scaled).sum(axis=0)
+        else:
+            ridge, A = spectrum.ridge, spectrum.root.T @ spectrum.root
+            width = np.linalg.eigvalsh(statistics.within).clip(min=0)[:, None]
+            whole = np.linalg.slogdet(A + statistics.within + ridge * np.eye(len(A)))[1]
+            paid = np.log(ridge + rhos * width).sum(axis=0) - np.log(scaled).sum(axis=0) - whole
+            # What the spectrum leaves out as lost has λ = 0, but for rounding.
+            paid -= (len(A) - len(share)) * np.log(np.maximum(rhos, VARIES))
+    square = float(spectrum.target @ spectrum.target) + spectrum.left
+    left = square - (share * np.square(spectrum.loads[:, None]) / scaled).sum(axis=0)
+    # An exact fit is exact up to rounding.
+    left = np.maximum(left, LEAST_LEFT * square)
+    freedom = statistics.n_bags - fit_intercept
+    return np.asarray(paid / 2 - freedom / 2 * np.log(left if square > 0 else np.ones_like(left)))
 
 
 def theoretical_rho(statistics: AggregateStatistics) -> float:
