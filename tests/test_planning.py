@@ -233,3 +233,21 @@ def test_rho_by_theory_is_the_best_at_the_estimated_snr():
     expected = theory.best_rho(6, 1199 / 40, found.signal, found.noise)
     assert model.rho_ == pytest.approx(expected)
     assert model.rho_source_ == "theory"
+
+
+def test_many_bags_have_an_interval():
+    """Quantiles of noncentral F lie so far out there that SciPy gives none."""
+    rng = np.random.default_rng(0)
+    found = estimate_snr(released(rng, 12_000, 10, 20, 0.15))
+    assert found.low < 0.15 < found.high < 1.3 * found.low
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_interval_exists_where_scipy_loses_the_tail(seed):
+    """Its noncentral F is NaN far out for snr near 1, three features and 1,500 bags."""
+    rng = np.random.default_rng(seed)
+    X, bags = rng.normal(size=(6000, 3)), Bags.random(6000, 4, random_state=seed)
+    y = X.sum(axis=1) + np.sqrt(3) * rng.normal(size=6000)
+    found = estimate_snr(AggregateStatistics.from_rows(X, bags.expand(bags.mean(y)), bags))
+    # alpha = 1e-4 for an estimate whose relative standard deviation is about 0.06
+    assert 0.7 < found.low < found.snr < found.high < 1.4

@@ -186,9 +186,9 @@ def plan(
     tau, sigma = _check_signal(snr, signal, noise)
     budget, width = _check_privacy(epsilon, bounds)
     sizes = _check_sizes(bag_sizes, min_bag_size, n)
-    table = tuple(_line(n, d, k, tau, sigma, budget, width) for k in sizes)
+    per_label, *lines = _lines(n, d, [1, *sizes], tau, sigma, budget, width)
+    table = tuple(lines)
     best = min(table, key=lambda line: line.risk)
-    per_label = _line(n, d, 1, tau, sigma, budget, width)
     sentences = (
         *_what(best, tau, budget),
         *_against_labels(best, table, per_label, budget),
@@ -197,16 +197,17 @@ def plan(
     return Plan(best, table, per_label, tau, sigma, budget, sentences)
 
 
-def _line(
-    n: int, d: int, k: int, tau: float, sigma: float, epsilon: float, width: float
-) -> PlanLine:
-    """The parts of the risk of bags of k rows at their best rho."""
-    psi = n / d
+def _lines(
+    n: int, d: int, sizes: list[int], tau: float, sigma: float, epsilon: float, width: float
+) -> list[PlanLine]:
+    """The parts of the risk of bags of each size at their best rho, all sizes in one go."""
+    k, psi = np.array(sizes, dtype=np.float64), n / d
     rho = theory.best_private_rho(k, psi, epsilon, width, tau, sigma)
-    numbers = map(np.asarray, (rho, float(k), psi, epsilon, width, tau, sigma))
+    numbers = map(np.asarray, (rho, k, psi, epsilon, width, tau, sigma))
     with np.errstate(divide="ignore", invalid="ignore"):
-        bias, sampling, privacy = (float(part) for part in private_parts(*numbers))
-    return PlanLine(k, n // k, rho, bias, sampling, privacy)
+        parts = np.broadcast_arrays(*private_parts(*numbers))
+    columns = (part.tolist() for part in (rho, *parts))
+    return [PlanLine(k, n // k, *numbers) for k, *numbers in zip(sizes, *columns, strict=True)]
 
 
 def _what(best: PlanLine, tau: float, epsilon: float) -> list[str]:

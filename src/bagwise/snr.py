@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
@@ -94,7 +95,7 @@ def _from_residuals(statistics: AggregateStatistics, m: int, d: int, level: floa
     nodes = chi2.ppf((np.arange(40) + 0.5) / 40, m)
 
     def tail(snr: float) -> float:
-        return float(ncf.cdf(ratio, d, spare, snr * nodes).mean())
+        return float(_noncentral(ratio, d, spare, snr * nodes).mean())
 
     snr = signal2 / noise2
     ends = (1 + level) / 2, (1 - level) / 2
@@ -105,6 +106,14 @@ def _from_residuals(statistics: AggregateStatistics, m: int, d: int, level: floa
         low, high = (_crossing(tail, p) for p in ends)
     noise = float(np.sqrt(noise2))
     return SnrEstimate(float(np.sqrt(signal2)), noise, snr, low, high, level, "residuals")
+
+
+def _noncentral(ratio: float, d: int, spare: int, lengths: Any) -> Any:
+    """P(F' ≤ ratio) of noncentral F; where SciPy gives up, far out, Patnaik's approximation."""
+    found = ncf.cdf(ratio, d, spare, lengths)
+    total = d + lengths
+    near = f.cdf(ratio * d / total, total**2 / (total + lengths), spare)
+    return np.where(np.isnan(found), near, found)
 
 
 def _crossing(tail: Callable[[float], float], probability: float) -> float:
