@@ -1,6 +1,7 @@
-"""One profile for property tests, a place of their own for ledgers' witnesses, and a shell."""
+"""What tests share: a profile of properties, a place for ledgers' witnesses, a shell, a browser."""
 
 import os
+import shutil
 import sys
 import tempfile
 
@@ -29,3 +30,23 @@ def command(monkeypatch, capsys):
         return stop.value.code, printed.out, printed.err
 
     return run
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Debian's chromium. Without it tests are skipped, but not where CI says that all must run."""
+    chromium = shutil.which("chromium")
+    if os.environ.get("CI") != "true":
+        pytest.importorskip("playwright")
+        if chromium is None:
+            pytest.skip("chromium is not installed: apt-get install chromium")
+    from playwright.sync_api import sync_playwright
+
+    assert chromium, "CI must have chromium"
+    quiet = ("gpu", "quic", "background-networking", "component-update", "sync")
+    arguments = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in quiet)]
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=chromium, args=arguments) as found,
+    ):
+        yield found

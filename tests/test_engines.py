@@ -22,7 +22,7 @@ from bagwise.engines.cluster import Clustering
 from bagwise.engines.engine import Engine
 from bagwise.engines.layout import Kept, Layout, Permutation
 from bagwise.engines.local import Local
-from bagwise.release import Ledger, curator, release, steps
+from bagwise.release import Ledger, job, release, steps
 from bagwise.release import layout as release_layout
 from bagwise.release.layout import draw_bags, keep_some, sum_bags
 from bagwise.release.mechanism import Mechanism
@@ -511,13 +511,13 @@ def test_a_table_that_changes_while_it_is_read_is_refused(
     """Between the first look and the sums; nothing is charged, left behind, or quoted."""
     path = tmp_path / "in.csv"
     rows(200).to_pandas().to_csv(path, index=False)
-    refuse_copies = curator.refuse_copies
+    refuse_copies = job.refuse_copies
 
     def change_it(*arguments):
         refuse_copies(*arguments)
         CHANGES[change](path)
 
-    monkeypatch.setattr(curator, "refuse_copies", change_it)
+    monkeypatch.setattr(job, "refuse_copies", change_it)
     with pytest.raises((ValueError, FileNotFoundError)) as refusal:
         release(path, response="y", epsilon=1.0, bounds=(-1, 1), ledger=tmp_path / "ledger.db",
                 budget=3, features=features, out=tmp_path / "out", **bagging)  # fmt: skip

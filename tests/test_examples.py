@@ -36,7 +36,7 @@ def test_every_example_has_a_page_and_a_picture(name):
     page = (EXAMPLES.parent / "docs" / "examples" / f"{name}.md").read_text()
     assert f"examples/{name}.py" in page
     assert f"../images/{name}.png" in page
-    assert f"examples/{name}.md" in (EXAMPLES.parent / "docs" / "index.md").read_text()
+    assert f"({name}.md)" in (EXAMPLES.parent / "docs" / "examples" / "index.md").read_text()
     assert f"examples/{name}.md" in (EXAMPLES.parent / "mkdocs.yml").read_text()
 
 

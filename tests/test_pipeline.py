@@ -441,7 +441,10 @@ def test_boosted_trees_are_fitted_and_used_from_a_shell(shell, place):
         ("fit @/rows --out x --model mlp --rho gcv", "rho must be in [0, 1] or 'cv'"),
         ("fit @/rows --out x --model mlp --ridge 1", "ridge must be for models that have one"),
         ("fit @/rows --out x --rho 2", "rho must be in [0, 1]"),
-        ("fit @/rows --out x --rho best", "rho must be in [0, 1], 'loo', 'gcv' or 'theory'"),
+        (
+            "fit @/rows --out x --rho best",
+            "rho must be in [0, 1], 'loo', 'gcv', 'theory' or 'average'",
+        ),
         ("fit @/rows --out x --features w", "features must be columns of the release; got 'w'"),
         ("fit @/rows --out @/rows", "out must be a new or empty folder"),
         ("predict @/rows @/rows.csv --out x.csv", "path must be a folder written by save"),

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bagwise import AggregateLinearRegression, BagTable, Release
+from bagwise import AggregateLinearRegression, Bags, BagTable, Release
 from bagwise.cli import learn
 from bagwise.engines import cluster as cluster_module
 from bagwise.engines import spark as spark_module
@@ -30,7 +30,7 @@ from bagwise.engines.cluster import Clustering
 from bagwise.engines.layout import Permutation
 from bagwise.engines.spark import Spark, connect
 from bagwise.estimators.streaming import evaluate_table, predict_parts, predict_table
-from bagwise.release import curator, release
+from bagwise.release import curator, release, release_in_rounds
 from bagwise.release import mechanism as mechanism_module
 from bagwise.row_groups import sum_row_group
 from bagwise.tables import open_table
@@ -283,6 +283,29 @@ def known(monkeypatch):
 def go(files, out, engine, **options):
     asked = {"response": "y", "epsilon": math.inf, "bounds": (-2, 2), "ledger": None}
     return release(files, out=out, engine=engine, **asked | options)
+
+
+def test_two_rounds_on_a_cluster_put_every_row_in_one_bag(files, cluster, tmp_path):
+    """And the means, before noise, are those of the rows in their bags."""
+    engine = Spark(cluster[1])
+    made = release_in_rounds(
+        str(files / "*.parquet"),
+        response="y",
+        epsilon=math.inf,
+        bounds=(-2, 2),
+        ledger=None,
+        bag_size=9,
+        columns=["u", "town"],
+        out=tmp_path / "rounds",
+        engine=engine,
+    )
+    rows = pq.read_table(files)
+    y = dict(zip(rows["u"].to_pylist(), np.clip(rows["y"].to_numpy(), -2, 2), strict=True))
+    X, means, bags = made.training_set()
+    assert sorted(X["u"].to_pylist()) == sorted(y)
+    groups = Bags(bags)
+    own = np.array([y[u] for u in X["u"].to_pylist()])
+    np.testing.assert_allclose(groups.expand(groups.mean(own)), means, atol=1e-5)
 
 
 @pytest.mark.parametrize(

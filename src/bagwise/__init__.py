@@ -4,6 +4,7 @@ Read the package in the order the data flows; a module imports only from those a
 
     tables      CSV and Parquet files, a batch of rows at a time
     bags        which row sits in which bag, and averages over bags
+    curated     bags of like rows, by a score or by features
     losses      bag-level, instance-level and interpolating losses, with derivatives
     counts      the likelihood of a bag's count
     statistics  A, W, c: all that a linear model needs of a table
@@ -19,15 +20,20 @@ Read the package in the order the data flows; a module imports only from those a
     row_groups  whole bags of a release, and sums over them
     released    Release: the folder that crosses from curator to learner, and all that does
     engines     tables of any size, on this machine or on Spark: bags, sums, rows put together
-    release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
     neural      networks from bags: one trainer for one or a thousand
     boosting    trees from bags: the objective and the rounds of LightGBM
     estimators  LEARNER: models with scikit-learn's contract, rho chosen from bags alone
+    inspection  what can be said of a fitted model from bags alone
+    release     CURATOR: the only code that sees a response; release(...), its ledger, its audit
     baselines   methods of the literature with the same contract, for comparison
     experiments one file an experiment, run(...) -> table
-    reports     table -> picture
+    benchmark   every method on real tables, and who stands where
+    reports     table -> picture, model -> page
+    app         the planner in the browser, and its JSON API
     cli         the command line
 """
+
+from importlib.metadata import version as _version
 
 from bagwise import theory as theory
 from bagwise.bags import Bags as Bags
@@ -35,6 +41,8 @@ from bagwise.counts import count_loss as count_loss
 from bagwise.diagnostics import Diagnosis as Diagnosis
 from bagwise.diagnostics import diagnose as diagnose
 from bagwise.engines.bag_table import BagTable as BagTable
+from bagwise.estimators.auto import AggregateClassifier as AggregateClassifier
+from bagwise.estimators.auto import AggregateRegressor as AggregateRegressor
 from bagwise.estimators.boosting import (
     AggregateBoostingClassifier as AggregateBoostingClassifier,
 )
@@ -65,3 +73,5 @@ from bagwise.row_risk import row_scorer as row_scorer
 from bagwise.simulate import simulate as simulate
 from bagwise.snr import estimate_snr as estimate_snr
 from bagwise.statistics import AggregateStatistics as AggregateStatistics
+
+__version__ = _version("bagwise")

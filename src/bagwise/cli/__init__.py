@@ -8,10 +8,10 @@ import sys
 import warnings
 from typing import NoReturn
 
-from bagwise.cli import curate, learn, study
+from bagwise.cli import compare, curate, doctor, learn, serve, study, tell
 from bagwise.cli.shared import app, errors
 
-__all__ = ["app", "curate", "learn", "main", "study"]
+__all__ = ["app", "compare", "curate", "doctor", "learn", "main", "serve", "study", "tell"]
 
 
 def main() -> None:

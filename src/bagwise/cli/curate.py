@@ -24,7 +24,10 @@ LedgerPath = Annotated[
 @app.command(
     "release",
     epilog="Example: [bold]bagwise release flights.parquet --response arr_delay --bag-size 20 "
-    "--epsilon 1 --bounds -60 180 --budget 3 --out released[/bold]",
+    "--epsilon 1 --bounds -60 180 --budget 3 --out released[/bold]\n\n"
+    "With like rows in half of the bags, for the same epsilon: [bold]bagwise release "
+    "flights.parquet --response arr_delay --bag-size 20 --rounds 2 --epsilon 1 "
+    "--bounds -60 180 --budget 3 --out released[/bold]",
 )
 def release_command(
     data: Annotated[
@@ -46,6 +49,9 @@ def release_command(
         str | None, typer.Option(help="Or columns that make a bag, with commas between.")
     ] = None,
     min_bag_size: Annotated[int, typer.Option(help="Refuse smaller bags.")] = 1,
+    rounds: Annotated[
+        int, typer.Option(help="2: bags of one half put rows together that the other finds alike.")
+    ] = 1,
     user: Annotated[
         str | None, typer.Option(help="Column of users: protect all labels of one.")
     ] = None,
@@ -70,21 +76,28 @@ def release_command(
     """CURATOR: release clipped, noisy means over bags, and charge the ledger for it."""
     from bagwise import _check
     from bagwise.engines import open_engine
-    from bagwise.release import Ledger, default_ledger, release
+    from bagwise.release import Ledger, default_ledger, release, release_in_rounds
 
     if (bounds is None) == (log_bound is None):
         got = f"bounds={bounds}, log_bound={log_bound}"
         _check.refuse("bounds", "given, or log_bound, not both", got, "--bounds -60 180, say")
+    if rounds not in (1, 2):
+        remedy = "More rounds would part the rows further"
+        _check.refuse("rounds", "1 or 2", f"rounds={rounds}", remedy)
+    if rounds == 2 and bags is not None:
+        remedy = "Say how many rows with --bag-size: the rounds make the bags"
+        _check.refuse("bags", "left out in two rounds", f"bags={bags!r}", remedy)
     path = ledger or default_ledger()
-    made = release(
+    bagging: dict[str, Any] = {"bag_size": bag_size}
+    if rounds == 1:
+        bagging["bags"] = names(bags)
+    made = (release if rounds == 1 else release_in_rounds)(
         data,
         response=response,
         epsilon=epsilon,
         bounds=bounds if log_bound is None else log_bound,  # type: ignore[arg-type]
         ledger=path,
         out=out,
-        bags=names(bags),
-        bag_size=bag_size,
         min_bag_size=min_bag_size,
         user=user,
         max_rows_per_user=max_rows_per_user,
@@ -95,6 +108,7 @@ def release_command(
         paper=paper,
         engine=open_engine(engine),
         progress=bar,
+        **bagging,
     )
     said, book = made.statement, Ledger(path)
     account = book.dataset_of(said.charge)

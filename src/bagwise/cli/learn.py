@@ -16,7 +16,16 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import typer
 
-from bagwise.cli.shared import Json, app, bar, names, print_table
+from bagwise.cli.shared import (
+    BagsOfTable,
+    Json,
+    MeansOfTable,
+    app,
+    bar,
+    check_source,
+    names,
+    print_table,
+)
 
 Unknown = Annotated[
     str, typer.Option(help="Levels of text that training did not see: refuse or ignore.")
@@ -35,21 +44,18 @@ def fit_command(
         typer.Argument(help="A Release folder; or a table: files, folders, globs, or - for CSV."),
     ],
     out: Annotated[Path, typer.Option(help="Folder to make for the model.")],
-    response: Annotated[
-        str | None, typer.Option(help="Of a table: the column with its bag's mean in each row.")
-    ] = None,
-    bags: Annotated[
-        str | None, typer.Option(help="Of a table: columns that make a bag, commas between.")
-    ] = None,
+    response: MeansOfTable = None,
+    bags: BagsOfTable = None,
     model: Annotated[
         str,
         typer.Option(
-            help="linear, logistic, poisson, mlp, mlp-classifier, boosting or boosting-classifier."
+            help="linear, logistic, poisson, mlp, mlp-classifier, boosting, boosting-classifier; "
+            "auto or auto-classifier try several."
         ),
     ] = "linear",
     rho: Annotated[
         str | None,
-        typer.Option(help="A number from 0 to 1, gcv or theory (linear), or cv (all others)."),
+        typer.Option(help="0 to 1, gcv or theory (linear), cv (others); auto chooses."),
     ] = None,
     features: Annotated[
         str | None,
@@ -61,6 +67,9 @@ def fit_command(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Of randomness: of networks, boosting.")] = None,
     device: Annotated[str | None, typer.Option(help="Of networks: auto, cpu or cuda.")] = None,
+    time_limit: Annotated[
+        float | None, typer.Option(help="Of auto: seconds, about; by default 120.")
+    ] = None,
     engine: EngineName = "local",
     as_json: Json = False,
 ) -> None:
@@ -71,12 +80,19 @@ def fit_command(
     from bagwise.estimators.models import MODELS
 
     _check.choice("model", model, MODELS)
-    given = {"ridge": ridge, "random_state": seed, "device": device}
+    given = {
+        "rho": None if rho is None else _rho(rho),
+        "ridge": ridge,
+        "random_state": seed,
+        "device": device,
+        "time_limit": time_limit,
+    }
     options = {name: value for name, value in given.items() if value is not None}
     taken = MODELS[model]().get_params()
-    for name, word in (("ridge", "ridge"), ("random_state", "seed"), ("device", "device")):
-        if name in options and name not in taken:
-            got = f"{word}={options[name]} with {model}"
+    for name, value in options.items():
+        if name not in taken:
+            word = "seed" if name == "random_state" else name
+            got = f"{word}={value} with {model}"
             _check.refuse(word, "for models that have one", got, "Leave it out")
     if model != "linear" and engine != "local":
         got = f"engine={engine!r} with {model}"
@@ -86,12 +102,7 @@ def fit_command(
     check_free(out.absolute())
     start = time.perf_counter()
     where = open_engine(engine)
-    if (response is None) != (bags is None):
-        got = "one without the other"
-        _check.refuse("response and bags", "both given, for a table", got, "A Release has both")
-    if response is None and len(data) > 1:
-        got = f"{len(data)} paths"
-        _check.refuse("data", "one Release folder", got, "Give response and bags for a table")
+    check_source(data, response, bags)
     chosen = names(features)
     with _beside(out, engine) as place:
         released: Release | BagTable = (
@@ -100,19 +111,19 @@ def fit_command(
             else BagTable(data, response, names(bags) or [], where, place, bar("Reading rows"))
         )
         if model == "linear":
-            estimator: Any = MODELS[model](rho=_rho(rho or "gcv"), **options)
+            estimator: Any = MODELS[model](**{"rho": "gcv", **options})
             estimator.fit_release(released, chosen, bar("Summing rows"), where)
             scores, sentence = _linear_scores(estimator, released)
         else:
-            estimator = MODELS[model](rho=_rho(rho or "cv"), progress=True, **options)
+            estimator = MODELS[model](progress=True, **options)
             estimator.fit_release(released, chosen)
             scores, sentence = _held_out_scores(estimator)
     estimator.save(out)
     seconds = time.perf_counter() - start
     said = {
         "out": str(out),
-        "rho": estimator.rho_,
-        "rho_source": estimator.rho_source_,
+        "rho": getattr(estimator, "rho_", None),
+        "rho_source": getattr(estimator, "rho_source_", None),
         **scores,
         "n_rows": int(released.sizes.sum()),
         "n_bags": len(released.sizes),
@@ -127,7 +138,8 @@ def fit_command(
         f"Fitted {said['n_features']} features to {said['n_bags']:,} bags of "
         f"{said['n_rows']:,} rows in {seconds:.1f} s: {out}"
     )
-    print(f"rho = {estimator.rho_:.3g} ({estimator.rho_source_}).")
+    if said["rho"] is not None:
+        print(f"rho = {estimator.rho_:.3g} ({estimator.rho_source_}).")
     print(sentence)
 
 
@@ -154,6 +166,9 @@ def _linear_scores(estimator: Any, released: Any) -> tuple[dict[str, Any], str]:
 
 def _held_out_scores(estimator: Any) -> tuple[dict[str, Any], str]:
     """The loss of held-out bags, for JSON and in words."""
+    if hasattr(estimator, "report_"):
+        said = {"weights": estimator.weights_, "held_out_losses": estimator.held_out_losses_}
+        return said, estimator.report_
     if hasattr(estimator, "ridge_"):
         tried = getattr(estimator, "path_", None)
         loss = None if tried is None else float(tried.scores.min())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from importlib import import_module
 from inspect import signature
@@ -16,44 +17,34 @@ from bagwise._disk import appearing_file
 from bagwise.cli.shared import Json, app, bar, print_table
 
 
-@app.command(epilog="Example: [bold]bagwise demo --out demo --bag-size 20[/bold]")
+@app.command(epilog="Example: [bold]bagwise demo --out demo --epsilon 1[/bold]")
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path(
-        "demo"
-    ),
-    bag_size: Annotated[int, typer.Option(help="Flights a bag.")] = 20,
-    repeats: Annotated[int, typer.Option(help="Splits and draws of bags.")] = 20,
+    out: Annotated[Path, typer.Option(help="Folder for all that it makes.")] = Path("demo"),
+    bag_size: Annotated[int, typer.Option(help="Least number of flights a bag.")] = 20,
+    epsilon: Annotated[float, typer.Option(help="Label-privacy budget.")] = 1.0,
+    flights: Annotated[
+        int | None, typer.Option(help="Training flights at most; default: all 245,509.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Learn arrival delays of real flights from means over bags of them, plain and private."""
-    from bagwise.experiments import flights, private_flights
-    from bagwise.reports import flights as report
-    from bagwise.reports import private_flights as private_report
+    """Plan, release and learn delays of real flights, and see what came of it on one page."""
+    from bagwise.experiments import story
+    from bagwise.reports import story as page
 
-    flights.check(bag_size, repeats)
-    out.mkdir(parents=True, exist_ok=True)
-    result = flights.run(bag_size=bag_size, repeats=repeats, progress=bar("Fitting flights"))
-    table = report.summary(result)
-    _keep(result.errors, report.draw(result), out / "flights")
-    private = private_flights.run(
-        bag_size=bag_size, repeats=min(repeats, 6), progress=bar("Releasing flights")
-    )
-    private_table = private_report.summary(private)
-    _keep(private.errors, private_report.draw(private), out / "private_flights")
+    start = time.perf_counter()
+    told = story.run(out, bag_size=bag_size, epsilon=epsilon, most=flights, progress=bar)
+    made = page.report(told, time.perf_counter() - start, bar("Looking at bags"))
+    made.save(out / "report.html", over=True)
+    with appearing_file(out / "demo.json", over=True) as place:
+        place.write_text(json.dumps(made.numbers))
     if as_json:
-        tables = {"rmse": table, "private_rmse": private_table}
-        # Strictly JSON, which has no infinity: no epsilon is null.
-        lines = {
-            k: json.loads(t.reset_index().to_json(orient="records")) for k, t in tables.items()
-        }
-        print(json.dumps(lines | {"out": str(out)}))
+        print(json.dumps({"out": str(out), **made.numbers}))
         return
-    title = f"Test error (RMSE in minutes, median of {repeats}), bags of {bag_size} flights"
-    print_table(title, ["training flights", *table.columns], table.itertuples())
-    title = f"The same with label privacy ({private.n_rows:,} flights), by bounds of a delay"
-    print_table(title, ["epsilon", *private_table.columns], private_table.itertuples())
-    for name in ("flights", "private_flights"):
-        print(f"Picture: {out / name}.png, numbers: {out / name}.csv")
+    if told.replaced:
+        print(f"Replaced what an earlier demo made in {out}.")
+    for line in page.lines(told):
+        print(line)
+    print(f"Report: {out / 'report.html'} ({time.perf_counter() - start:.0f} s)")
 
 
 def _keep(errors: Any, figure: Any, path: Path) -> None:
@@ -128,12 +119,17 @@ SLOW = "figure4"
 FIGURES = ("figure1", "figure2", "figure3", "double_descent", "private_bags", "chosen_rho")
 
 
+# Our own, of real flights: half a minute each on two cores.
+STUDIES = ("flights", "private_flights")
+
+
 @app.command(epilog="Example: [bold]bagwise paper all --out paper[/bold]")
 def paper(
     figure: Annotated[
         str,
         typer.Argument(
-            help=f"One of {', '.join(FIGURES)}, or all of these; or {SLOW}, which is slow."
+            help=f"One of {', '.join(FIGURES)}, or all of these; {' or '.join(STUDIES)}, of real "
+            f"flights; or {SLOW}, which is slow."
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for pictures and numbers.")] = Path("paper"),
@@ -146,10 +142,13 @@ def paper(
     from bagwise import _check
     from bagwise.reports.paper import save
 
-    _check.choice("figure", figure, (*FIGURES, SLOW, "all"))
+    _check.choice("figure", figure, (*FIGURES, *STUDIES, SLOW, "all"))
     if full and figure != SLOW:
         _check.refuse("full", f"asked of {SLOW} alone", f"figure={figure!r}", "Leave it out")
     out.mkdir(parents=True, exist_ok=True)
+    if figure in STUDIES:
+        _study(figure, out, as_json)
+        return
     results: dict[str, Any] = {}
     for name in FIGURES if figure == "all" else (figure,):
         run = import_module(f"bagwise.experiments.{name}").run
@@ -165,3 +164,20 @@ def paper(
                 print(f"  {'holds' if claim.holds else 'fails'}: {claim.text} ({claim.evidence})")
     if as_json:
         print(json.dumps(results))
+
+
+def _study(name: str, out: Path, as_json: bool) -> None:
+    """An experiment on flights: a table of medians, the picture, and the numbers behind it."""
+    result = import_module(f"bagwise.experiments.{name}").run(progress=bar(f"Drawing {name}"))
+    report = import_module(f"bagwise.reports.{name}")
+    table = report.summary(result)
+    _keep(result.errors, report.draw(result), out / name)
+    files = [str(out / f"{name}.{kind}") for kind in ("png", "csv")]
+    if as_json:
+        # Strictly JSON, which has no infinity: no epsilon is null.
+        rows = json.loads(table.reset_index().to_json(orient="records"))
+        print(json.dumps({name: {"files": files, "rmse": rows}}))
+        return
+    title = f"Test error (RMSE in minutes, medians), bags of {result.bag_size} flights"
+    print_table(title, [str(table.index.name), *table.columns], table.itertuples())
+    print(f"{name}: {files[0]}")

@@ -87,6 +87,8 @@ class BagTable:
         if response in names or pa.types.is_nested(kind) or not is_number(plain_type(kind)):
             got = f"{response!r}"
             _check.refuse("response", "a column of numbers beside the bags", got, "Name another")
+        #: the column with the mean of its bag
+        self.response = response
         #: columns that can be features
         self.columns = [
             field.name

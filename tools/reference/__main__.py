@@ -1,0 +1,5 @@
+"""Write the generated pages."""
+
+from tools.reference import write
+
+write()
