@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import softmax
+from sklearn.base import clone, is_classifier
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -19,9 +21,11 @@ from bagwise import (
     Bags,
     Release,
 )
+from bagwise.estimators import design as design_module
 from bagwise.estimators import members as members_module
 from bagwise.estimators import trial as trial_module
-from bagwise.estimators.members import MEMBERS, Asked, Design, Member, Training
+from bagwise.estimators.design import WAYS, Design
+from bagwise.estimators.members import MEMBERS, Asked, Member, Training
 from bagwise.estimators.models import load_model
 from bagwise.estimators.stacking import error_products, expected_weights, simplex
 from bagwise.estimators.trial import Trial
@@ -128,7 +132,7 @@ def test_columns_are_prepared_as_scikit_learn_would():
 
 
 def test_levels_that_are_missing_new_or_rare_are_none_of_those_told_apart(monkeypatch):
-    monkeypatch.setattr(members_module, "LEVELS", 2)
+    monkeypatch.setattr(design_module, "LEVELS", 2)
     codes = np.array([[0.0], [0.0], [1.0], [1.0], [2.0], [np.nan]])
     design = Design.of(codes, [0])
     found = design.rows(np.array([[0.0], [1.0], [2.0], [7.0], [np.nan]]))
@@ -362,15 +366,46 @@ def test_text_and_holes_are_taken_and_new_levels_are_missing():
     assert not np.array_equal(model.predict(new), model.predict(frame))
 
 
-def test_a_linear_member_is_the_linear_model_of_prepared_columns():
-    frame, response, bags = draw()
+def by_evidence(model, codes, y, bags):
+    """Predictions of a model of columns prepared in each way, weighed by evidence, by hand."""
+    designs = [Design.of(codes, [2], way).rows(codes) for way in WAYS]
+    alone = [clone(model).fit(Z, y, bags) for Z in designs]
+    shares = softmax([one._log_evidence for one in alone])
+    shares = np.where(shares < 0.01, 0, shares) / shares[shares >= 0.01].sum()
+    guesses = [(o.predict_proba(Z)[:, 1] if is_classifier(o) else o.predict(Z))
+               for o, Z in zip(alone, designs, strict=True)]  # fmt: skip
+    return shares @ guesses, shares
+
+
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_a_simple_member_is_its_model_of_columns_in_each_way_by_evidence(name):
+    frame, _, bags = draw(300)
+    response = frame["age"].to_numpy() + 5 * np.random.default_rng(1).normal(size=300)
+    kind, alone = AggregateRegressor, AggregateLinearRegression("average", ridge="cv")
+    if name == "logistic":
+        response = (response > 40).astype(float)
+        kind, alone = AggregateClassifier, AggregateLogisticRegression(rho=0.0, ridge="average")
     y = bags.expand(bags.mean(response))
-    model = AggregateRegressor(models=["linear"]).fit(frame, y, bags)
-    Z = model.members_["linear"].design.rows(model.encoder_.encode_frame(frame))
-    alone = AggregateLinearRegression("average", ridge="cv").fit(Z, y, bags)
-    np.testing.assert_allclose(model.predict(frame), alone.predict(Z))
-    assert model.weights_ == {"linear": 1.0}
+    model = kind(models=[name]).fit(frame, y, bags)
+    found, shares = by_evidence(alone, model.encoder_.encode_frame(frame), y, bags)
+    np.testing.assert_allclose(model._means(frame)[:, 0], found)
+    kept = [part.share for part in model.members_[name].parts]
+    np.testing.assert_allclose(kept, shares[shares > 0])
+    assert len(kept) > 1, "more than one way has a say"
+    assert model.weights_ == {name: 1.0}
     assert model.held_out_losses_ == {}, "nothing was to be weighed"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_way_in_which_numbers_tell_has_the_evidence(way):
+    rng = np.random.default_rng(0)
+    X = rng.lognormal(sigma=1.5, size=(4000, 2))
+    u = Design.of(X, [], "rank").rows(X)
+    response = {"plain": X[:, 0], "rank": u[:, 0], "curved": u[:, 0] ** 2}[way]
+    bags = Bags.random(4000, 4, random_state=0)
+    model = AggregateRegressor(models=["linear"]).fit(X, bags.expand(bags.mean(response)), bags)
+    assert len(model.members_["linear"].parts) == 1
+    assert model.score(X, response) > 0.98
 
 
 def test_a_release_is_fitted_as_its_rows_with_their_noise(tmp_path):
@@ -402,21 +437,26 @@ def test_bags_of_much_noise_do_not_decide():
     assert model.score(frame, response) > 0.7
 
 
-def test_classes_have_linear_models_of_their_shares():
+@pytest.mark.parametrize("name", ["linear", "logistic"])
+def test_each_of_three_classes_has_simple_models_of_its_share(name):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 3))
     label = np.argmax(X, axis=1)
     bags = Bags.random(600, 4, random_state=0)
     shares = bags.mean(np.eye(3)[label])
-    model = AggregateClassifier(models=["linear"]).fit(X, bags.expand(shares), bags)
-    Z = model.members_["linear"].design.rows(X)
-    alone = [
-        AggregateLinearRegression("average", ridge="cv").fit(Z, bags.expand(share), bags).predict(Z)
-        for share in shares.T
-    ]
-    found = np.maximum(np.column_stack(alone), 1e-9)
+    model = AggregateClassifier(models=[name]).fit(X, bags.expand(shares), bags)
+    found = np.zeros((600, 3))
+    for part in model.members_[name].parts:
+        alone = clone(part.model).fit(
+            part.design.rows(X), bags.expand(shares[:, part.column]), bags
+        )
+        Z = part.design.rows(X)
+        guess = alone.predict(Z) if name == "linear" else alone.predict_proba(Z)[:, 1]
+        found[:, part.column] += part.share * guess
+    found = np.maximum(found, 1e-9)
     found /= found.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(model.predict_proba(X), found)
+    assert model.score(X, label) > 0.9
 
 
 def test_shares_of_three_classes_and_their_names():
@@ -635,12 +675,13 @@ def test_a_folder_that_does_not_fit_together_is_refused(said, saved, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [lambda m: m["linear"].update(models=["Popen"]), lambda m: m["linear"].update(models=[]),
-     lambda m: m["linear"].update(design=None),
-     lambda m: m["linear"]["design"].update(scale=[0] * 3),
-     lambda m: m["linear"]["design"].update(centre=[1.0]),
-     lambda m: m["boosted"].update(by_column=True),
-     lambda m: m["boosted"].update(models=["AggregateBoostingRegressor"] * 4)],
+    [lambda m: m["linear"][0].update(model="Popen"), lambda m: m["linear"].clear(),
+     lambda m: m["linear"][0].update(design=None),
+     lambda m: m["linear"][0]["design"].pop(),
+     lambda m: m["linear"][0]["design"][0].update(scale=[0.0]),
+     lambda m: m["linear"][0]["design"][0].update(centre=[1.0, 2.0]),
+     lambda m: m["linear"][0].update(share=2.0), lambda m: m["linear"][0].update(column=1),
+     lambda m: m["boosted"].append(m["boosted"][0])],
 )  # fmt: skip
 def test_members_that_do_not_fit_are_refused(change, saved, tmp_path):
     shutil.copytree(saved, tmp_path / "m")

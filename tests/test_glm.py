@@ -545,7 +545,7 @@ def test_a_constant_response_is_predicted_for_every_row(family):
         ({"rho": 1.5}, r"rho must be in \[0, 1\]; got rho=1.5"),
         ({"rho": "loo"}, r"rho must be in \[0, 1\] or 'cv'; got rho='loo'"),
         ({"ridge": -1.0}, "ridge must be at least 0"),
-        ({"ridge": "loo"}, "ridge must be at least 0 or 'cv'; got ridge='loo'"),
+        ({"ridge": "loo"}, "ridge must be at least 0, 'cv' or 'average'; got ridge='loo'"),
         ({"kind": "x"}, "kind must be one of 'instance', 'variance'"),
         ({"tol": 0.0}, "tol must be"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1"),

@@ -205,26 +205,15 @@ class Problem:
         some = self.screen
         f = means_of(some.linear(at.coef, at.intercept), self.link)
         slope = (f if self.link == "exp" else f * (1 - f)).mean(axis=1)
-        w, sizes = some.bags.expand(some.weights), some.bags.sizes
-        X = some.X.toarray() if hasattr(some.X, "toarray") else some.X
-        X = X - X.mean(axis=0)
+        w = some.bags.expand(some.weights)
+        X = self.dense_screen - self.dense_screen.mean(axis=0)
         if X.shape[1] > WIDE:
             scales = (w * slope) @ X**2 / some.bags.n_rows + penalty
             return np.diag(np.where(scales > 0, scales, 1.0) ** -0.5)
         scaled = np.sqrt(rho * w * slope)[:, None] * X
-        curvature = scaled.T @ scaled
-        pulls = some.bags.sum(slope[:, None] * X)
-        if self.likelihood == "count":
-            variance = some.bags.sum(slope)
-            if some.noise is not None:
-                variance = variance + 2 * (sizes * some.noise) ** 2
-        else:
-            averages = some.bags.mean(f)
-            averages = averages if self.link == "exp" else averages * (1 - averages)
-            variance = sizes * averages.mean(axis=1)
-        strength = (1 - rho) * some.weights / np.maximum(variance, 1e-9)
-        pulls *= np.sqrt(strength)[:, None]
-        curvature = (curvature + pulls.T @ pulls) / some.bags.n_rows
+        pulls = some.bag_pulls(at, X)
+        curvature = scaled.T @ scaled + (1 - rho) * (pulls.T @ pulls)
+        curvature /= some.bags.n_rows
         scales = np.diag(curvature) + penalty
         root = np.sqrt(np.where(scales > 0, scales, 1.0))
         even = (curvature + penalty * np.eye(len(root))) / np.outer(root, root)
@@ -232,6 +221,26 @@ class Problem:
         lower = np.linalg.cholesky(even + 1e-4 * np.eye(len(root)))
         inverse = scipy.linalg.solve_triangular(lower, np.eye(len(root)), lower=True)
         return np.asarray(inverse.T / root[:, None])
+
+    def bag_pulls(self, at: Solution, X: FloatArray) -> FloatArray:
+        """Rows of G with GᵀG the expected curvature in θ of n L_bag at a solution, shape (m, d).
+
+        A bag's is √w_a Σ_i (∂f_i/∂η_i) x_i times the root of the information on its total.
+        """
+        f = means_of(self.linear(at.coef, at.intercept), self.link)
+        slope = (f if self.link == "exp" else f * (1 - f)).mean(axis=1)
+        if self.likelihood == "count":
+            # Noise is part of this likelihood, and no weight beside it.
+            weights, variance = np.ones(len(self.weights)), self.bags.sum(slope)
+            if self.noise is not None:
+                # Of a Laplace scale b the information on a shift is 1/b², of a variance v 1/v.
+                variance = variance + (self.bags.sizes * self.noise) ** 2
+        else:
+            averages = self.bags.mean(f)
+            averages = averages if self.link == "exp" else averages * (1 - averages)
+            weights, variance = self.weights, self.bags.sizes * averages.mean(axis=1)
+        strength = np.sqrt(weights / np.maximum(variance, 1e-9))
+        return np.asarray(self.bags.sum(slope[:, None] * X) * strength[:, None])
 
     def descend(
         self, rho: float, penalty: float, start: Solution, max_iter: int, tol: float
@@ -286,6 +295,12 @@ class Problem:
         chosen = np.zeros(self.bags.n_bags, dtype=bool)
         chosen[order[: max(2, np.searchsorted(np.cumsum(self.bags.sizes[order]), SCREEN))]] = True
         return self.part(chosen)
+
+    @cached_property
+    def dense_screen(self) -> FloatArray:
+        """The rows of the screen, none of them sparse."""
+        X = self.screen.X
+        return np.asarray(X.toarray() if hasattr(X, "toarray") else X)
 
     @cached_property
     def centre(self) -> FloatArray:

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
@@ -319,7 +320,10 @@ class AggregateLinearRegression(TakesBags, RegressorMixin, BaseEstimator):
         self.rho_source_ = str(chosen) if isinstance(self.rho, str) else "given"
         self.rho_ = path.best_rho if known is None else known
         if self.rho == "average":
-            shares = _shares([told for told, _ in every])
+            told = np.array([told for told, _ in every])
+            #: how likely features make the bag means, to hold them against others
+            self._log_evidence = float(logsumexp(told) - np.log(told.size))
+            shares = _shares(told)
             self.coef_ = sum(
                 share @ of_ridge for share, (_, of_ridge) in zip(shares, every, strict=True)
             )
@@ -359,9 +363,8 @@ def _least(scores: FloatArray, rho: float | None) -> float:
     return float(np.nanmin(scores) if rho is None else np.interp(rho, RHOS, scores))
 
 
-def _shares(evidence: list[FloatArray]) -> FloatArray:
-    """Share of each model in an average, of ridges in rows and rhos in columns."""
-    table = np.array(evidence)
+def _shares(table: FloatArray) -> FloatArray:
+    """Share of each model in an average by its evidence, of ridges in rows and rhos in columns."""
     best = table.max()
     # Where each row is its own bag, and there is no ridge, all rhos are one model.
     found = np.exp(table - best) if np.isfinite(best) else np.ones_like(table)

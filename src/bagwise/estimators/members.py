@@ -9,17 +9,19 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.base import clone, is_classifier
 
 from bagwise.bags import Bags
 from bagwise.estimators.boosting import AggregateBoostingClassifier, AggregateBoostingRegressor
+from bagwise.estimators.design import WAYS, Design
 from bagwise.estimators.glm import AggregateLogisticRegression
 from bagwise.estimators.linear import AggregateLinearRegression
 from bagwise.estimators.neural import AggregateMLPClassifier, AggregateMLPRegressor
 
 FloatArray: TypeAlias = NDArray[np.float64]
-#: levels of a column, the most frequent, that a linear model or a network tells apart
-LEVELS = 100
+#: below this share of the prediction a model is left out of its member
+LEAST_SHARE = 0.01
 #: boosted models whose predictions are averaged: they differ in held-out bags and columns
 SEEDS = 3
 #: bags below which a network is not tried
@@ -90,112 +92,98 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Design:
-    """Columns as linear models and networks take them: of one scale, and 0 or 1 for levels.
+class Part:
+    """One fitted model of a member.
 
     Attributes
     ----------
-    levels : list of None or list of int
-        For each column the codes that are told apart, or None for a number.
-    centre, scale : list of float
-        For each column; a number that is missing counts as the mean.
+    model : estimator
+    design : Design or None
+        How it takes columns; None as they are.
+    share : float
+        What its predictions count.
+    column : int or None
+        The column of the means that it predicts; None where it predicts all.
     """
 
-    levels: list[list[int] | None]
-    centre: list[float]
-    scale: list[float]
+    model: Any
+    design: Design | None = None
+    share: float = 1.0
+    column: int | None = None
 
-    @classmethod
-    def of(cls, codes: FloatArray, places: list[int]) -> Design:
-        """What these rows say of their columns, of which ``places`` are categories."""
-        levels: list[list[int] | None] = []
-        centre, scale = [], []
-        for place, column in enumerate(codes.T):
-            known = column[~np.isnan(column)]
-            mean, spread = 0.0, 1.0
-            if place in places:
-                seen, counts = np.unique(known, return_counts=True)
-                frequent = seen[np.argsort(-counts, kind="stable")[:LEVELS]]
-                levels.append(sorted(int(level) for level in frequent))
-            else:
-                levels.append(None)
-                mean = float(known.mean()) if len(known) else 0.0
-                # Over all rows: those that are missing sit at the mean.
-                spread = float((((known - mean) ** 2).sum() / len(column)) ** 0.5) or 1.0
-            centre.append(mean)
-            scale.append(spread)
-        return cls(levels, centre, scale)
+    def add(self, codes: FloatArray, found: FloatArray) -> None:
+        """Add its share of predicted means to those of other parts, shape (n_rows, K)."""
+        X = codes if self.design is None else self.design.rows(codes)
+        place = slice(None) if self.column is None else [self.column]
+        found[:, place] += self.share * _means(self.model, X)
 
-    def rows(self, codes: FloatArray) -> FloatArray:
-        """Rows as numbers, shape (n_rows, …)."""
-        parts = []
-        for column, levels, mean, spread in zip(
-            codes.T, self.levels, self.centre, self.scale, strict=True
-        ):
-            if levels is None:
-                parts.append(np.nan_to_num((column - mean) / spread, nan=0.0)[:, None])
-            else:
-                parts.append((column[:, None] == np.array(levels)).astype(np.float64))
-        return np.concatenate(parts, axis=1)
+    def again(self, training: Training) -> Part:
+        """The same on other bags, with all that was chosen kept."""
+        model = clone(self.model).set_params(**_chosen(self.model))
+        asked = training if self.column is None else training.column(self.column)
+        return replace(self, model=_fit(model, asked, self.design))
 
 
 @dataclass(frozen=True)
 class Member:
-    """A fitted kind of model.
+    """A fitted kind of model: parts whose predictions add up by their shares.
 
     Attributes
     ----------
-    design : Design or None
-        How it takes columns; None as they are.
-    models : list of estimators
-    by_column : bool
-        Whether each of them predicts a column of the means; else each predicts all, and their mean
-        is taken.
+    parts : tuple of Part
+    n_outputs : int
+        K, columns of the means.
     """
 
-    design: Design | None
-    models: list[Any]
-    by_column: bool = False
+    parts: tuple[Part, ...]
+    n_outputs: int
+
+    @property
+    def models(self) -> list[Any]:
+        """The fitted estimators."""
+        return [part.model for part in self.parts]
 
     def means(self, codes: FloatArray) -> FloatArray:
         """Predicted means of rows, shape (n_rows, K)."""
-        blocks = (codes[first : first + BLOCK] for first in range(0, len(codes), BLOCK))
-        return np.concatenate([self._block(block) for block in blocks])
-
-    def _block(self, codes: FloatArray) -> FloatArray:
-        X = codes if self.design is None else self.design.rows(codes)
-        found = [_means(model, X) for model in self.models]
-        return (
-            np.concatenate(found, axis=1) if self.by_column else np.asarray(sum(found)) / len(found)
-        )
+        found = np.zeros((len(codes), self.n_outputs))
+        for first in range(0, len(codes), BLOCK):
+            some = slice(first, first + BLOCK)
+            for part in self.parts:
+                part.add(codes[some], found[some])
+        return found
 
     def again(self, training: Training) -> Member:
         """The same on other bags, with all that was chosen kept."""
-        models = [clone(model).set_params(**_chosen(model)) for model in self.models]
-        return self._fitted(models, training)
-
-    def _fitted(self, models: list[Any], training: Training) -> Member:
-        """Models fitted, each to what it predicts."""
-        parts = [training] * len(models)
-        if self.by_column:
-            parts = [training.column(number) for number in range(len(models))]
-        fitted = [_fit(model, part, self.design) for model, part in zip(models, parts, strict=True)]
-        return replace(self, models=fitted)
+        return replace(self, parts=tuple(part.again(training) for part in self.parts))
 
 
 def fit_linear(training: Training, asked: Asked) -> Member:
     """Linear regression of responses or of shares of classes, averaged over rho and ridge."""
-    member = Member(Design.of(training.codes, asked.places), [], by_column=True)
-    models = [
-        AggregateLinearRegression("average", ridge="cv") for _ in range(training.means.shape[1])
-    ]
-    return member._fitted(models, training)
+    return _by_evidence(AggregateLinearRegression("average", ridge="cv"), training, asked)
 
 
 def fit_logistic(training: Training, asked: Asked) -> Member:
-    """Logistic regression, with rho and ridge chosen."""
-    member = Member(Design.of(training.codes, asked.places), [])
-    return member._fitted([AggregateLogisticRegression()], training)
+    """Logistic regression averaged over ridges, of more than two classes each against the rest."""
+    return _by_evidence(AggregateLogisticRegression(rho=0.0, ridge="average"), training, asked)
+
+
+def _by_evidence(model: Any, training: Training, asked: Asked) -> Member:
+    """A model for each way to prepare columns, counted as far as bag means make it likely."""
+    designs = [Design.of(training.codes, asked.places, way) for way in WAYS]
+    parts, K = [], training.means.shape[1]
+    for column in range(K):
+        of_column = training.column(column)
+        fitted = [_fit(clone(model), of_column, design) for design in designs]
+        told = np.array([one._log_evidence for one in fitted])
+        # Equal evidence, infinite or not, is no reason to prefer.
+        shares = softmax(told) if np.isfinite(told).all() else np.full(len(told), 1 / len(told))
+        shares = np.where(shares < LEAST_SHARE, 0, shares)
+        parts += [
+            Part(one, design, float(share), column)
+            for one, design, share in zip(fitted, designs, shares / shares.sum(), strict=True)
+            if share
+        ]
+    return Member(tuple(parts), K)
 
 
 def fit_boosted(training: Training, asked: Asked) -> Member:
@@ -212,14 +200,16 @@ def fit_boosted(training: Training, asked: Asked) -> Member:
             **BOOSTED,
         )
         models.append(_fit(model, training, None))
-    return Member(None, models)
+    parts = tuple(Part(model, share=1 / SEEDS) for model in models)
+    return Member(parts, training.means.shape[1])
 
 
 def fit_neural(training: Training, asked: Asked) -> Member:
     """A multilayer perceptron, with rho and epochs chosen."""
-    member = Member(Design.of(training.codes, asked.places), [])
+    design = Design.of(training.codes, asked.places)
     kind: Any = AggregateMLPClassifier if asked.classes else AggregateMLPRegressor
-    return member._fitted([kind(random_state=asked.seed)], training)
+    part = Part(_fit(kind(random_state=asked.seed), training, design), design)
+    return Member((part,), training.means.shape[1])
 
 
 #: by the name that users know, the fit, and the package and extra that it needs
@@ -263,7 +253,7 @@ def _fit(model: Any, training: Training, design: Design | None) -> Any:
 
 def _chosen(model: Any) -> dict[str, Any]:
     """What a fit has chosen, as parameters."""
-    if isinstance(model, AggregateLinearRegression):
+    if hasattr(model, "_log_evidence"):
         # An average is quickly made anew.
         return {}
     found = {"rho": model.rho_}

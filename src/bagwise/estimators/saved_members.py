@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,9 +9,10 @@ import numpy as np
 
 from bagwise._disk import appearing
 from bagwise.estimators.boosting import AggregateBoostingClassifier, AggregateBoostingRegressor
+from bagwise.estimators.design import Design
 from bagwise.estimators.glm import AggregateLogisticRegression
 from bagwise.estimators.linear import AggregateLinearRegression
-from bagwise.estimators.members import MEMBERS, Design, Member
+from bagwise.estimators.members import MEMBERS, Member, Part
 from bagwise.estimators.neural import AggregateMLPClassifier, AggregateMLPRegressor
 from bagwise.estimators.saved import _check_folder, _read_json, said_of, to_json
 from bagwise.estimators.saved_trees import fill_columns
@@ -36,11 +36,15 @@ KINDS: dict[str, Any] = {
 def save_members(model: Any, path: Path) -> None:
     """Write a fitted model to a new folder, whole or not at all."""
     members = {
-        name: {
-            "design": None if member.design is None else asdict(member.design),
-            "models": [type(one).__name__ for one in member.models],
-            "by_column": member.by_column,
-        }
+        name: [
+            {
+                "model": type(part.model).__name__,
+                "design": None if part.design is None else part.design.to_list(),
+                "share": part.share,
+                "column": part.column,
+            }
+            for part in member.parts
+        ]
         for name, member in model.members_.items()
     }
     said = said_of(
@@ -114,27 +118,33 @@ def _fill(model: Any, said: dict[str, Any], path: Path) -> Any:
     return model
 
 
-def _member(path: Path, name: str, said: dict[str, Any], d: int, outputs: int) -> Member:
+def _member(path: Path, name: str, said: list[Any], d: int, outputs: int) -> Member:
     """One of the models, when it takes the columns and gives the classes of the whole."""
-    design, width = None, d
+    parts = tuple(
+        _part(path / _folder(name, number), one, d, outputs) for number, one in enumerate(said)
+    )
+    shares = np.zeros(outputs)
+    for part in parts:
+        shares[slice(None) if part.column is None else part.column] += part.share
+    if not np.allclose(shares, 1) or min(part.share for part in parts) < 0:
+        raise ValueError("shares of another whole")
+    return Member(parts, outputs)
+
+
+def _part(folder: Path, said: dict[str, Any], d: int, outputs: int) -> Part:
+    """One of its parts."""
+    design, width, column = None, d, said["column"]
     if said["design"] is not None:
-        design = Design(**said["design"])
-        if not len(design.levels) == len(design.centre) == len(design.scale) == d:
-            raise ValueError("another number of columns")
-        if not np.isfinite([*design.centre, *design.scale]).all() or 0 in design.scale:
-            raise ValueError("scales that are no numbers")
+        design = Design.from_list(said["design"])
         width = design.rows(np.zeros((1, d))).shape[1]
-    kinds = [KINDS[kind] for kind in said["models"]]
-    models = [kind.load(path / _folder(name, i)) for i, kind in enumerate(kinds)]
-    by_column = said["by_column"] is True
-    if not models or (by_column and len(models) != outputs):
-        raise ValueError("another number of models")
-    for one in models:
-        classes = len(getattr(one, "classes_", ()))
-        columns = 1 if by_column or classes in (0, 2) else classes
-        if one.n_features_in_ != width or columns != (1 if by_column else outputs):
-            raise ValueError("a model of other columns or classes")
-    return Member(design, models, by_column)
+    model = KINDS[said["model"]].load(folder)
+    if column is not None and not 0 <= int(column) < outputs:
+        raise ValueError("a column that is none")
+    classes = len(getattr(model, "classes_", ()))
+    wanted = outputs if column is None else 1
+    if model.n_features_in_ != width or (1 if classes in (0, 2) else classes) != wanted:
+        raise ValueError("a model of other columns or classes")
+    return Part(model, design, float(said["share"]), None if column is None else int(column))
 
 
 def _folder(name: str, number: int) -> str:

@@ -25,7 +25,7 @@ FOLDS, ENOUGH = 5, 1000
 #: the overall mean, as a model among others
 MEAN = "mean"
 #: α of what is preferred before any bag has been held out, for responses and for classes
-PRIOR = ({"linear": 8.0}, {"linear": 4.0, MEAN: 2.0})
+PRIOR = ({"linear": 8.0}, {"logistic": 8.0})
 #: rows on which a model's time is measured before it is given a table of more than twice as many
 PILOT = 20_000
 
