@@ -5,12 +5,18 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
+from functools import partial
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from bagwise import AggregateLinearRegression
+from bagwise._parallel import Stopped, apart, on_threads, until
+from bagwise.engines.local import Local
+from bagwise.tables import Piece
 
 # A command over a CSV file whose so-and-so-many-th pass never comes to its end.
 CHILD = textwrap.dedent(
@@ -70,6 +76,8 @@ RELEASE = (
     "release rows.csv --response y --bag-size 5 --epsilon 1 --bounds 0 1 --budget 3 --out new/x "
     "--ledger books/ledger.db"
 )
+# Bags that are whole numbers are added up on the way to a group-by that is given no row of them.
+RELEASE_NAMED = RELEASE.replace("--bag-size 5", "--bags town")
 FIT = "fit rows.csv --response y --bags town --out new/x"
 PREDICT = "predict model rows.csv --out new/x.parquet"
 
@@ -119,10 +127,18 @@ def check(folder, child, number):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(
     ("line", "passes"),
-    [(RELEASE, 0), (RELEASE, 2), (RELEASE, 3), (FIT, 0), (FIT, 3), (PREDICT, 0)],
+    [
+        (RELEASE, 0),
+        (RELEASE, 2),
+        (RELEASE, 3),
+        (RELEASE_NAMED, 3),
+        (FIT, 0),
+        (FIT, 3),
+        (PREDICT, 0),
+    ],
 )
 def test_an_interrupted_command_ends_at_once_and_leaves_nothing(folder, line, passes, number):
-    """While it looks and puts rows together; a group-by has a test of its own."""
+    """While it looks, adds up and puts rows together; a group-by has a test of its own."""
     child = start(folder, CHILD, str(passes), *line.split())
     assert child.stdout.readline() == "at work\n", child.stderr.read()
     check(folder, child, number)
@@ -133,6 +149,44 @@ def test_an_interrupted_group_by_ends_at_once_and_leaves_nothing(folder, number)
     child = start(folder, GROUPING, *FIT.split())
     assert child.stdout.readline() == "at work\n", child.stderr.read()
     check(folder, child, number)
+
+
+def test_a_group_by_is_read_by_no_thread_that_outlives_it(monkeypatch):
+    """With one thread, DuckDB reads in that of who asks; Arrow would read ahead in its own.
+
+    For Arrow's threads only the process waits when it ends, and one in Python never comes back.
+    """
+    import ibis
+
+    readers, schema = [], pa.schema([("bag", pa.string()), ("y", pa.int64())])
+
+    def task(_):
+        readers.append(threading.current_thread())
+        yield pa.record_batch([["a", "b", "a"], [1, 2, 3]], schema=schema)
+
+    monkeypatch.setattr(ibis.duckdb, "connect", partial(ibis.duckdb.connect, threads=1))
+    piece = Piece(pa.py_buffer(b""), schema)
+    found = Local().totals(task, [piece] * 2, schema, ["bag"], y_max="max")
+    assert found.sort_by("bag")["y_max"].to_pylist() == [3, 2]
+    assert len(readers) == 2
+    assert not any(isinstance(reader, threading._DummyThread) for reader in readers)
+
+
+def test_whoever_is_told_to_stop_begins_no_further_piece():
+    """Also where pieces give nothing, and who waits for something never gets a turn."""
+    begun, stop = [], threading.Event()
+
+    def task(number):
+        begun.append(number)
+        if number == 5:
+            stop.set()
+        return []
+
+    nothing = (item for found in on_threads(task, range(10_000)) for item in found)
+    with pytest.raises(Stopped):
+        list(apart(until(stop, nothing), stop.set))
+    assert 5 in begun
+    assert len(begun) < 10_000
 
 
 # The command, struck while it loads the module that is named first.

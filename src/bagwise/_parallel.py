@@ -50,16 +50,47 @@ def _results(task: Callable[[Item], Found], items: Iterable[Item]) -> Iterator[F
             pool.shutdown(wait=True, cancel_futures=True)
 
 
+def apart(items: Iterator[Item], end: Callable[[], None]) -> Iterator[Item]:
+    """The same items, made in a thread of their own; ``end`` ends it when nobody waits any more.
+
+    A signal is heard in Python alone, and others' code may not come back there for long.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            while (item := _awaited(pool.submit(next, items, None))) is not None:
+                yield item
+        except BaseException:
+            end()
+            raise
+
+
+def until(stop: Event, items: Iterable[Item]) -> Iterator[Item]:
+    """The same items, for whichever threads ask for them, until ``stop`` is set."""
+    _begin(stop)
+    for item in items:
+        _heed()
+        yield item
+        # Another thread may ask for the next.
+        _begin(stop)
+
+
 def _awaited(future: Future[Found]) -> Found:
     """What a task gives; a signal that another thread took ends the wait all the same."""
+    _heed()
     while not wait([future], GLANCE).done:
-        pass
+        _heed()
     return future.result()
 
 
 def _begin(stop: Event) -> None:
-    """In a new thread: remember what tells it to end."""
+    """Remember what tells this thread to end."""
     _here.stop = stop
+
+
+def _heed() -> None:
+    """End here, where this thread was told to."""
+    if hasattr(_here, "stop") and _here.stop.is_set():
+        raise Stopped
 
 
 def stoppable(
@@ -70,8 +101,7 @@ def stoppable(
     @wraps(items)
     def some(*words: Arguments.args, **options: Arguments.kwargs) -> Iterator[Item]:
         for item in items(*words, **options):
-            if hasattr(_here, "stop") and _here.stop.is_set():
-                raise Stopped
+            _heed()
             yield item
 
     return some

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bagwise import _check
 from bagwise._extras import need
-from bagwise._parallel import on_threads
+from bagwise._parallel import apart, on_threads, until
 from bagwise._progress import Progress, silent
 from bagwise.engines.cluster import Clustering, Joined
 from bagwise.engines.engine import Ask, Batches, Engine, Found, Item
@@ -126,16 +126,24 @@ class Local(Engine):
         progress: Progress = silent,
     ) -> Iterator[pa.Table]:
         """Of a stream that DuckDB reads once; in batches, as it gives them."""
-        ibis = need("ibis", "engines")
+        ibis, stop = need("ibis", "engines"), Event()
         con = ibis.duckdb.connect(temp_directory="")
-        try:
-            stream = pa.RecordBatchReader.from_batches(schema, _flow(task, pieces, progress))
-            con.con.register("pieces", stream)
-            yield from _collect(ask(con.table("pieces")))
-        except BaseException:
-            # Closing waits for DuckDB's threads with Python's lock held, which they may need to
-            # read the stream; another query waits for them without.
+
+        def end() -> None:
+            stop.set()
             con.con.interrupt()
+
+        try:
+            flow = until(stop, _flow(task, pieces, progress))
+            stream = pa.RecordBatchReader.from_batches(schema, flow)
+            # A capsule is read by DuckDB's threads. A reader would be by Arrow's, for which only
+            # the process waits when it ends: for ever, if one of them is then still in Python.
+            con.con.register("pieces", stream.__arrow_c_stream__())
+            yield from _collect(ask(con.table("pieces")), end)
+        except BaseException:
+            # A connection that closes leaves a query at work while its answer is held somewhere;
+            # another query ends it, without Python's lock, which threads need to leave the stream.
+            end()
             with suppress(need("duckdb", "engines").Error):
                 con.con.execute("SELECT 1")
             raise
@@ -209,21 +217,23 @@ def _flow(task: Batches, pieces: Sequence[Piece], progress: Progress) -> Iterato
         yield from batches
 
 
-def _collect(expression: Any) -> Iterator[pa.Table]:
+def _collect(expression: Any, end: Callable[[], None]) -> Iterator[pa.Table]:
     """The rows of an expression, or one sentence: what DuckDB says may quote a sum."""
     duckdb, backend = need("duckdb", "engines"), expression.get_backend()
     kinds = expression.schema().to_pyarrow()
     # So that there is a table also where no row is.
     yield kinds.empty_table()
-    try:
+
+    def rows() -> Iterator[pa.Table]:
         for batch in backend.con.execute(backend.compile(expression)).to_arrow_reader():
             yield pa.Table.from_batches([batch]).cast(kinds)
+
+    try:
+        yield from apart(rows(), end)
         return
     except (duckdb.OutOfMemoryException, duckdb.ConversionException, pa.ArrowInvalid):
         rule = "small enough to sum exactly, and few enough for memory"
     except (duckdb.Error, RuntimeError) as error:
-        if "interrupt" in str(error).lower():
-            raise KeyboardInterrupt from None
         # A task of ours that fails reads what was readable a moment ago.
         rule = "" if "Python exception" in str(error) else "of a type that DuckDB can group"
     if not rule:
