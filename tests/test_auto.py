@@ -303,6 +303,13 @@ def test_where_no_bag_can_be_held_out_the_preference_decides(monkeypatch):
     assert made.weights == pytest.approx({"linear": 0.8, "boosted": 0.1, "mean": 0.1})
 
 
+def test_of_classes_logistic_regression_is_preferred(monkeypatch):
+    fake(monkeypatch)
+    monkeypatch.setitem(MEMBERS, "logistic", MEMBERS["linear"])
+    made = trial_of(n=10, names=["linear", "logistic"], asked=Asked(True, [], 0, 1))
+    assert made.weights == pytest.approx({"linear": 0.1, "logistic": 0.8, "mean": 0.1})
+
+
 def test_the_overall_mean_is_that_of_the_other_bags(monkeypatch):
     """Its error is of bags that it has not seen, too."""
     fake(monkeypatch)

@@ -495,6 +495,20 @@ def test_evidence_is_that_of_normal_bag_means(fit_intercept, wide):
     np.testing.assert_allclose(found - found[0, 0], expected - expected[0, 0], rtol=1e-6)
 
 
+def test_evidence_holds_features_against_others():
+    """Not of one table alone: of fewer, more and other columns, for the same means."""
+    X, means, bags = draw(n_rows=60, n_features=5, n_bags=12, noise=3.0)
+    other = np.random.default_rng(3).normal(size=(60, 30))
+    told, expected = [], []
+    for features in (X, X[:, :1], np.hstack([X, X**3]), other):
+        statistics = AggregateStatistics.from_rows(features, bags.expand(means), bags)
+        spectrum = spectrum_of_statistics(statistics, True, 3.0)
+        told.append(log_evidence(spectrum, statistics, True, np.array([0.1]))[0])
+        expected.append(evidence(features, means, bags, 0.1, 3.0, True))
+    assert np.ptp(expected) > 1
+    np.testing.assert_allclose(np.diff(told), np.diff(expected), rtol=1e-6)
+
+
 def test_directions_that_do_not_vary_within_bags_have_a_flat_prior():
     """Doubled and constant columns too: they change no comparison of models."""
     X, means, bags = draw(n_rows=60, n_features=3, n_bags=20, noise=3.0)
