@@ -40,8 +40,10 @@ def browser():
         pytest.importorskip("playwright")
         if chromium is None:
             pytest.skip("chromium is not installed: apt-get install chromium")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    # As long as Playwright waits for an action: machines are shared.
+    expect.set_options(timeout=30_000)
     assert chromium, "CI must have chromium"
     quiet = ("gpu", "quic", "background-networking", "component-update", "sync")
     arguments = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in quiet)]

@@ -326,10 +326,8 @@ def connect(app: Dash) -> None:
     def browser(name: str, *wires: Any) -> None:
         app.clientside_callback(ClientsideFunction("page", name), *wires)  # type: ignore[no-untyped-call]
 
-    sliders = [Input(f"{name}-slider", "value") for name in NAMES]
     restored = [*(Output(name, "value") for name in NAMES), Output(PRIVATE, "value")]
     browser("restore", restored, Input("url", "search"))
-    browser("moved", *sliders)
     browser("typed", *fields, private, Input("best", "data"), Input("stops", "data"))
     link = [Output("json", "href"), Output("shell", "href")]
     browser("linked", link, Input("query", "data"))

@@ -6,7 +6,7 @@
   const tell = (id, props) => window.dash_clientside.set_props(id, props);
   const at = (id) => document.getElementById(id);
   const none = () => window.dash_clientside.no_update;
-  const now = { fields: {}, best: {}, stops: {}, link: "" };
+  const now = { fields: {}, best: {}, stops: {}, link: "", touched: new Set() };
 
   const text = (number) => String(Number(Number(number).toPrecision(12)));
 
@@ -27,6 +27,25 @@
     const stops = now.stops[name] || [];
     return Number.isFinite(value) ? nearest(stops, value) : null;
   }
+
+  // Told and typed too, or a field that still waits for a pause in typing would tell its old text.
+  function write(name, said) {
+    const field = at(name);
+    tell(name, { value: said });
+    Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set.call(field, said);
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+
+  // A slider sets its field only when a hand moves it. Told to follow, it knows less than the field,
+  // which may be empty or hold what is no number.
+  document.addEventListener("input", ({ target }) => {
+    const { id } = target.closest("[id]") || target;
+    const name = id.replace(/-slider$/, "");
+    if (name === id) now.touched.add(name);
+    else if (now.stops[name]) write(name, text(now.stops[name][Number(target.value)]));
+  });
+  // Who goes back to a link wants all of it.
+  window.addEventListener("popstate", () => now.touched.clear());
 
   function describe(name) {
     const slider = at(name + "-slider");
@@ -97,26 +116,18 @@
 
   window.dash_clientside = Object.assign({}, window.dash_clientside, {
     page: {
-      // A link sets what it names and empties the rest; without one nothing changes.
+      // A link sets what it names and empties the rest; without one, or with that which the page
+      // wrote itself, nothing changes. What was set while it was read is newer.
       restore(search) {
+        const names = [...FIELDS, "private"];
         const asked = new URLSearchParams(search || "");
-        if (!FIELDS.some((name) => asked.has(name))) return [...FIELDS, ""].map(none);
+        if (search === now.link || !FIELDS.some((name) => asked.has(name))) return names.map(none);
         const values = FIELDS.map((name) => (asked.get(name) || "").slice(0, 40));
         if (!asked.has("noise")) values[FIELDS.indexOf("noise")] = "1";
         const open = !asked.has("epsilon");
         if (open) values[FIELDS.indexOf("epsilon")] = "1";
-        return [...values, open ? [] : ["yes"]];
-      },
-
-      moved(...places) {
-        FIELDS.forEach((name, i) => {
-          const stops = now.stops[name];
-          if (!stops || Number(places[i]) === place(name)) return;
-          const said = text(stops[Number(places[i])]);
-          now.fields[name] = said;
-          tell(name, { value: said });
-        });
-        return none();
+        const found = [...values, open ? [] : ["yes"]];
+        return found.map((value, i) => (now.touched.has(names[i]) ? none() : value));
       },
 
       typed(...values) {
@@ -140,13 +151,13 @@
 
       linked(query) {
         if (!query) return [none(), none()];
-        now.link = window.location.pathname + "?" + query;
-        window.history.replaceState(window.history.state, "", now.link);
+        now.link = "?" + query;
+        window.history.replaceState(window.history.state, "", window.location.pathname + now.link);
         return ["/api/plan?" + query, "/api/commands?" + query];
       },
 
       follow(clicks) {
-        if (clicks) for (const name of ["bag_size", "rho"]) tell(name, { value: "" });
+        if (clicks) for (const name of ["bag_size", "rho"]) write(name, "");
         return none();
       },
 
@@ -170,11 +181,11 @@
         }
         if (clicks && found && asked.includes("use.n_clicks")) {
           const digits = (x) => text(Number(x).toPrecision(4));
-          for (const name of ["rows", "features", "lo", "hi", "bag_size"]) tell(name, { value: text(found[name]) });
-          for (const name of ["snr", "noise"]) tell(name, { value: digits(found[name]) });
-          tell("rho", { value: "" });
+          for (const name of ["rows", "features", "lo", "hi", "bag_size"]) write(name, text(found[name]));
+          for (const name of ["snr", "noise"]) write(name, digits(found[name]));
+          write("rho", "");
           tell("private", { value: found.epsilon === null ? [] : ["yes"] });
-          if (found.epsilon !== null) tell("epsilon", { value: text(found.epsilon) });
+          if (found.epsilon !== null) write("epsilon", text(found.epsilon));
         }
         return none();
       },
