@@ -375,8 +375,7 @@ def test_text_and_holes_are_taken_and_new_levels_are_missing():
 
 def by_evidence(model, codes, y, bags):
     """Predictions of a model of columns prepared in each way, weighed by evidence, by hand."""
-    one = 2.0 if is_classifier(model) else 1.0
-    designs = [Design.of(codes, [2], way, one).rows(codes) for way in WAYS]
+    designs = [Design.of(codes, [2], way).rows(codes) for way in WAYS]
     alone = [clone(model).fit(Z, y, bags) for Z in designs]
     shares = softmax([one._log_evidence for one in alone])
     shares = np.where(shares < 0.01, 0, shares) / shares[shares >= 0.01].sum()

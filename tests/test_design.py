@@ -78,8 +78,7 @@ def test_two_values_have_no_curve():
 @pytest.mark.parametrize("way", WAYS)
 def test_a_design_is_the_same_after_json(way):
     codes = np.column_stack([column(), np.arange(150) % 4, np.full(150, np.nan)])
-    design = Design.of(codes, [1], way, 2.0)
-    assert set(np.unique(design.columns[1].rows(codes[:, 1]))) == {0.0, 2.0}
+    design = Design.of(codes, [1], way)
     again = Design.from_list(json.loads(json.dumps(design.to_list())))
     np.testing.assert_array_equal(again.rows(codes), design.rows(codes))
 

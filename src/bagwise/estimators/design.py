@@ -1,4 +1,4 @@
-r"""Columns as linear models and networks take them: numbers of one scale, two values for levels.
+r"""Columns as linear models and networks take them: numbers of one scale, and 0 or 1 for levels.
 
 A number x is taken in one of three ways:
 
@@ -71,21 +71,20 @@ class Number:
 
 @dataclass(frozen=True)
 class Levels:
-    """A column of codes as one column for each level that is told apart, 0 or ``one``."""
+    """A column of codes as one column for each level that is told apart."""
 
     codes: list[int]
-    one: float = 1.0
 
     @classmethod
-    def of(cls, column: FloatArray, one: float) -> Self:
+    def of(cls, column: FloatArray) -> Self:
         """The most frequent levels of a column."""
         seen, counts = np.unique(column[~np.isnan(column)], return_counts=True)
         frequent = seen[np.argsort(-counts, kind="stable")[:LEVELS]]
-        return cls(sorted(int(level) for level in frequent), one)
+        return cls(sorted(int(level) for level in frequent))
 
     def rows(self, column: FloatArray) -> FloatArray:
-        """Shape (n_rows, n_levels)."""
-        return np.where(column[:, None] == np.array(self.codes), self.one, 0.0)
+        """0 or 1 for each level, shape (n_rows, n_levels)."""
+        return np.asarray(column[:, None] == np.array(self.codes), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -95,11 +94,11 @@ class Design:
     columns: list[Number | Levels]
 
     @classmethod
-    def of(cls, codes: FloatArray, places: list[int], way: str = "plain", one: float = 1.0) -> Self:
+    def of(cls, codes: FloatArray, places: list[int], way: str = "plain") -> Self:
         """What these rows say of their columns, of which ``places`` are categories."""
         return cls(
             [
-                Levels.of(column, one) if place in places else Number.of(column, way)
+                Levels.of(column) if place in places else Number.of(column, way)
                 for place, column in enumerate(codes.T)
             ]
         )
@@ -119,10 +118,7 @@ class Design:
         found: list[Number | Levels] = []
         for one in said:
             if "codes" in one:
-                levels = Levels([int(code) for code in one["codes"]], float(one["one"]))
-                if not np.isfinite(levels.one):
-                    raise ValueError("levels that are no numbers")
-                found.append(levels)
+                found.append(Levels([int(code) for code in one["codes"]]))
                 continue
             lists = {name: [float(x) for x in one[name]] for name in Number.__annotations__}
             found.append(Number(**lists))

@@ -20,8 +20,6 @@ from bagwise.estimators.linear import AggregateLinearRegression
 from bagwise.estimators.neural import AggregateMLPClassifier, AggregateMLPRegressor
 
 FloatArray: TypeAlias = NDArray[np.float64]
-#: what a row of a level has for it in simple models, in spreads of a number: for responses, classes
-OF_LEVEL = (1.0, 2.0)
 #: below this share of the prediction a model is left out of its member
 LEAST_SHARE = 0.01
 #: boosted models whose predictions are averaged: they differ in held-out bags and columns
@@ -171,8 +169,7 @@ def fit_logistic(training: Training, asked: Asked) -> Member:
 
 def _by_evidence(model: Any, training: Training, asked: Asked) -> Member:
     """A model for each way to prepare columns, counted as far as bag means make it likely."""
-    one = OF_LEVEL[asked.classes]
-    designs = [Design.of(training.codes, asked.places, way, one) for way in WAYS]
+    designs = [Design.of(training.codes, asked.places, way) for way in WAYS]
     parts, K = [], training.means.shape[1]
     for column in range(K):
         of_column = training.column(column)
