@@ -81,15 +81,17 @@ def curvature(X, p, bags, noise, ridge):
 
 @pytest.mark.parametrize("noise", [0.0, 0.1])
 def test_an_average_is_the_mean_of_moderated_fits_by_their_evidence(noise):
-    X, _, shares, bags = draw(n=300, k=5, d=4)
-    scale = np.full(bags.n_bags, noise)
+    X, label, _, _ = draw(n=300, d=4)
+    # Bags that differ in what they tell.
+    bags = Bags(np.random.default_rng(2).permutation(np.repeat(np.arange(50), [2, 10] * 25)))
+    shares, scale = bags.mean(label), 5 * noise / bags.sizes
     if noise:
-        shares = shares + noise * np.random.default_rng(0).laplace(size=bags.n_bags)
+        shares = shares + scale * np.random.default_rng(0).laplace(size=bags.n_bags)
     told, coefs = [], []
     for signal in SIGNALS:
         ridge = X.var(axis=0).sum() / signal
         one = AggregateLogisticRegression(rho=0.0, ridge=ridge, tol=1e-7)
-        one.fit(X, bags.expand(shares), bags, noise_scale=noise if noise else None)
+        one.fit(X, bags.expand(shares), bags, noise_scale=bags.expand(scale) if noise else None)
         p = one.predict_proba(X)[:, 1]
         H, ones = curvature(X, p, bags, scale, ridge)
         lost = 300 * count_loss(shares, p, bags, scale if noise else None)
@@ -158,13 +160,13 @@ def test_order_and_kind_of_rows_change_nothing():
 
 
 def test_some_bags_stand_for_all_of_a_large_table(monkeypatch):
-    X, _, shares, bags = draw(n=8000, k=4)
+    X, _, shares, bags = draw(n=8000, k=4, d=20, scale=0.3)
     whole = averaged(X, shares, bags)
-    monkeypatch.setattr(glm_problem, "SCREEN", 4000)
+    monkeypatch.setattr(glm_problem, "SCREEN", 2000)
     part = averaged(X, shares, bags)
     np.testing.assert_allclose(part.ridges, whole.ridges, rtol=0.05)
     gaps = [each.log_evidence - each.log_evidence[0] for each in (part, whole)]
-    np.testing.assert_allclose(*gaps, rtol=0.005)
+    np.testing.assert_allclose(*gaps, rtol=0.015)
     np.testing.assert_allclose(part.solution.coef, whole.solution.coef, rtol=0.02)
 
 
