@@ -152,9 +152,10 @@ def main():
     """Print the table of rules."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[4, 16, 64, 256])
     parser.add_argument("--jobs", type=int, default=1, help="processes; keep to one thread each")
     asked = parser.parse_args()
-    cases = list(product(NAMES, (4, 16, 64, 256), (0, 1), range(100, 100 + asked.seeds)))
+    cases = list(product(NAMES, asked.sizes, (0, 1), range(100, 100 + asked.seeds)))
     with ProcessPoolExecutor(asked.jobs) as pool:
         lines = pd.DataFrame([line for line in pool.map(scores, cases) if line])
     at = ["classes", "epsilon", "bags of"]
